@@ -1,0 +1,66 @@
+# Every command sets up what it needs, may be repeated, and leaves nothing running.
+# Built programs and downloads live outside the checkout, in ~/.cache/trainer-kai (TRAINER_KAI_CACHE).
+
+SHELL := bash
+PYTHON ?= python3
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: setup demo test unit e2e check format bench mutants fixtures lock clean help
+
+setup: .venv/ready ## make the virtual environment from the locked dependencies
+
+.venv/ready: requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@echo "installing the locked dependencies into .venv"
+	@$(PYTHON) -m venv --clear .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+demo: setup ## a real control plane on this machine, and what TrainJobs do on it
+	$(PY) -m e2e.demo
+
+test: setup ## every test: builds the real chain the first time, which takes minutes
+	$(PY) -m e2e.cluster build
+	$(PYTEST)
+
+unit: setup ## the tests that need no cluster
+	$(PYTEST) tests
+
+e2e: setup ## the tests on the real chain
+	$(PY) -m e2e.cluster build
+	$(PYTEST) e2e
+
+check: setup ## format, lint, types, import contracts; changes nothing
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+
+format: setup ## put every file into the project's format
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+mutants: setup ## break one rule at a time; each must turn its test red
+	$(PY) -m e2e.cluster build
+	$(PY) -m tests.mutants
+
+bench: setup ## figures, each beside the floor measured in the same run
+	$(PY) -m e2e.cluster build
+	$(PY) -m benchmarks
+
+fixtures: setup ## record the JobSets that Trainer builds into tests/fixtures
+	$(PY) -m e2e.cluster build
+	$(PY) -m e2e.chain.record
+
+lock: setup ## lock the dependencies of pyproject.toml anew
+	$(PY) -m tests.support.lock
+
+clean: ## remove what the commands made inside the checkout
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## this list
+	@sed -nE 's/^([a-z0-9]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18

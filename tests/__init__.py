@@ -1,0 +1,1 @@
+"""Tests, room by room; whatever several of them need is in `support`."""

@@ -1,0 +1,1 @@
+"""What tests share. No test lives here, and the product never imports it."""

