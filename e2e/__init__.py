@@ -1,0 +1,1 @@
+"""The real chain, and what is proved on it."""

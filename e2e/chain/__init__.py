@@ -1,0 +1,1 @@
+"""The chain itself, before anything of ours: what Trainer, JobSet and Kubernetes do."""

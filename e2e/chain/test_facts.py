@@ -1,0 +1,64 @@
+"""Two facts of the chain that the whole design rests on."""
+
+import asyncio
+
+from e2e.chain.carry import bind_until
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBS, PODS, TRAINJOBS, Obj, Resource
+from e2e.cluster.timeline import State, Timeline
+from e2e.cluster.trainjobs import Submission, condition
+
+PODS_WANTED = 8
+
+
+async def test_deleting_its_pods_destroys_a_trainjob(cluster: Cluster, namespace: str) -> None:
+    """Whoever takes GPUs back by deleting pods kills the TrainJob: each one counts as a failure."""
+    async with cluster.timeline(TRAINJOBS, JOBS, PODS, namespace=namespace) as seen:
+        await _run_eight_pods(cluster, seen, namespace)
+
+        names = [pod["metadata"]["name"] for pod in seen.of(PODS)]
+        await asyncio.gather(*(cluster.api.delete(PODS, namespace, name) for name in names))
+        await seen.until(lambda _: condition(_only(seen, TRAINJOBS), "Failed"), "TrainJob Failed")
+
+        reasons = [c["reason"] for c in _only(seen, JOBS)["status"]["conditions"]]
+        assert "BackoffLimitExceeded" in reasons
+
+
+async def test_suspending_and_resuming_loses_nothing(cluster: Cluster, namespace: str) -> None:
+    """Suspend takes every pod away and resume brings every pod back, with no failure counted."""
+    async with cluster.timeline(TRAINJOBS, JOBS, PODS, namespace=namespace) as seen:
+        await _run_eight_pods(cluster, seen, namespace)
+        first = {pod["metadata"]["uid"] for pod in seen.of(PODS)}
+
+        await _suspend(cluster, namespace, suspended=True)
+        await seen.until(lambda _: not seen.of(PODS), "every pod is gone")
+        await _suspend(cluster, namespace, suspended=False)
+        await seen.until(lambda _: _count_pending(seen) == PODS_WANTED, "all pods are back")
+
+        assert not first & {pod["metadata"]["uid"] for pod in seen.of(PODS)}
+        assert _only(seen, JOBS)["status"].get("failed", 0) == 0
+        assert not condition(_only(seen, TRAINJOBS), "Failed")
+
+
+async def _run_eight_pods(cluster: Cluster, seen: Timeline, namespace: str) -> None:
+    submission = Submission("job", "torch-distributed", namespace, num_nodes=PODS_WANTED, gpus=1)
+    await cluster.api.create(submission.trainjob())
+    await bind_until(cluster, seen, ["node-0"], _all_running)
+
+
+async def _suspend(cluster: Cluster, namespace: str, *, suspended: bool) -> None:
+    await cluster.api.merge(TRAINJOBS, namespace, "job", {"spec": {"suspend": suspended}})
+
+
+def _all_running(state: State) -> bool:
+    phases = [obj["status"]["phase"] for key, obj in state.items() if key.plural == PODS.plural]
+    return phases == ["Running"] * PODS_WANTED
+
+
+def _count_pending(seen: Timeline) -> int:
+    return sum(pod["status"]["phase"] == "Pending" for pod in seen.of(PODS))
+
+
+def _only(seen: Timeline, resource: Resource) -> Obj:
+    (obj,) = seen.of(resource)
+    return obj

@@ -1,0 +1,149 @@
+"""What can be done to the chain to see who can live with it."""
+
+import asyncio
+import time
+
+import aiohttp
+import pytest
+
+from e2e.cluster.api import Api, ApiError
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import GPU, GPU_MEMORY_LABEL, RACK_LABEL, NodeShape
+from e2e.cluster.resources import CONFIG_MAPS, NODES, PODS, Obj
+from e2e.cluster.trainjobs import Submission
+
+
+async def test_every_program_can_be_killed_and_started_again(own_cluster: Cluster) -> None:
+    """A program that was killed comes back with the cluster's state and goes on working."""
+    for process in own_cluster.processes:
+        before = process.identity
+        await process.kill()
+        assert process.identity is None
+        process.start()
+        await own_cluster.ready(process.name)
+        assert process.identity not in (None, before)
+
+    async with own_cluster.timeline(PODS) as seen:
+        await own_cluster.api.create(Submission("job", "torch-distributed").trainjob())
+        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the chain makes the pod")
+
+
+async def test_stop_asks_before_it_insists(own_cluster: Cluster) -> None:
+    """A program that is stopped may end well; a frozen one is ended all the same."""
+    kwok = own_cluster.process("kwok")
+    kwok.pause()
+    began = time.monotonic()
+
+    await kwok.stop(grace_s=0.5)
+
+    assert kwok.identity is None
+    assert 0.5 <= time.monotonic() - began < 5
+
+
+async def test_a_frozen_api_server_answers_nobody(own_cluster: Cluster) -> None:
+    """SIGSTOP keeps the connection open and silent; SIGCONT answers what was asked meanwhile."""
+    apiserver = own_cluster.process("kube-apiserver")
+    apiserver.pause()
+    asked = asyncio.create_task(own_cluster.api.list(NODES))
+    await asyncio.wait([asked], timeout=0.5)
+    assert not asked.done()
+
+    apiserver.resume()
+
+    nodes, _ = await asked
+    assert len(nodes) == 4
+
+
+async def test_the_proxy_delays_cuts_and_refuses(cluster: Cluster, namespace: str) -> None:
+    """Each fault is what a client would see of a slow, a restarting or a busy API server."""
+    async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:
+        assert await _takes_s(through) < 0.5
+        proxy.delay(0.5)
+        assert await _takes_s(through) >= 0.5
+        proxy.delay(0)
+
+        proxy.burst(429, count=2, applies=lambda method, _path: method == "POST")
+        for _ in range(2):
+            with pytest.raises(ApiError, match="429 TooManyRequests"):
+                await through.create(_config_map(namespace))
+            await through.list(NODES)  # only what the burst applies to is refused
+        await through.create(_config_map(namespace))
+        assert proxy.refusals_left == 0
+
+        proxy.delay(5)
+        asked = asyncio.create_task(through.create(_config_map(namespace, "late")))
+        await asyncio.sleep(0.1)
+        proxy.reset()
+        with pytest.raises(aiohttp.ClientError):
+            await asked
+
+
+async def test_a_watch_goes_through_the_proxy_and_is_cut(cluster: Cluster, namespace: str) -> None:
+    """A stream passes piece by piece, and a reset ends it in the middle."""
+    async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:
+        query = {"watch": "true"}
+        async with through.stream(CONFIG_MAPS.path(namespace), query) as lines:
+            await cluster.api.create(_config_map(namespace))
+            async for line in lines:
+                if b'"ADDED"' in line and b'"one"' in line:
+                    break
+            proxy.reset()
+            with pytest.raises(aiohttp.ClientError):
+                async for _ in lines:
+                    pass
+
+
+async def test_the_audit_log_counts_writes_by_user(cluster: Cluster, namespace: str) -> None:
+    """Accepted writes are counted per user and resource; reads and dry runs are not."""
+    mark = await cluster.audit.mark()
+    await cluster.api.create(_config_map(namespace))
+    await cluster.api.create(_config_map(namespace, "tried"), dryRun="All")
+    with pytest.raises(ApiError, match="409 AlreadyExists"):
+        await cluster.api.create(_config_map(namespace))
+    await cluster.api.list(CONFIG_MAPS, namespace)
+
+    writes = [w for w in await cluster.audit.writes(mark) if w.namespace == namespace]
+    counted = await cluster.audit.count(mark)
+
+    assert [(w.user, w.verb, w.resource, w.status) for w in writes if w.user == "admin"] == [
+        ("admin", "create", "configmaps", 201),
+        ("admin", "create", "configmaps", 409),
+    ]
+    assert counted["admin", "configmaps"] == 1
+
+
+async def test_a_service_account_is_who_it_is(cluster: Cluster, namespace: str) -> None:
+    """A token from the TokenRequest API logs in as the account, with its rights and no others."""
+    token = await cluster.api.service_account_token(namespace, "default")
+    async with cluster.connect(token=token) as account:
+        user = f"system:serviceaccount:{namespace}:default"
+        with pytest.raises(ApiError, match=f'403 Forbidden: pods is forbidden: User "{user}"'):
+            await account.list(PODS, namespace)
+
+
+async def test_nodes_are_as_they_were_ordered(cluster: Cluster) -> None:
+    """Count, GPUs, memory label, racks and taints stand on the nodes the API holds."""
+    taint = {"key": "spot", "value": "yes", "effect": "NoSchedule"}
+    shape = NodeShape(gpus=4, gpu_memory_mib=81_559, taints=[taint])
+
+    names = await cluster.add_nodes(4, shape, prefix="racked", racks=2)
+
+    nodes = [await cluster.api.get(NODES, None, name) for name in names]
+    labels = [node["metadata"]["labels"] for node in nodes]
+    assert [label[RACK_LABEL] for label in labels] == ["rack-0", "rack-0", "rack-1", "rack-1"]
+    assert {label[GPU_MEMORY_LABEL] for label in labels} == {"81559"}
+    assert {node["status"]["allocatable"][GPU] for node in nodes} == {"4"}
+    assert all(node["spec"]["taints"] == [taint] for node in nodes)
+    for name in names:
+        await cluster.api.delete(NODES, None, name)
+
+
+async def _takes_s(api: Api) -> float:
+    began = time.monotonic()
+    await api.list(NODES)
+    return time.monotonic() - began
+
+
+def _config_map(namespace: str, name: str = "one") -> Obj:
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}

@@ -1,0 +1,195 @@
+"""A cluster ends with whoever holds it, however that ends: no process, no port, no folder stays."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import registry
+from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.identity import Identity
+from e2e.cluster.registry import Note
+
+_HOLD = """
+import asyncio
+from e2e.cluster.cluster import Cluster, Options
+
+async def main():
+    async with Cluster(Options(name="test-held")) as cluster:
+        print(cluster.name, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+_PATIENCE_S = 20.0
+
+
+class Held:
+    """A cluster in another process, and what it had running and open."""
+
+    def __init__(self, holder: "subprocess.Popen[str]") -> None:
+        assert holder.stdout is not None
+        self.holder = holder
+        name = holder.stdout.readline().strip()
+        self.note = registry.known()[name]
+
+    @property
+    def processes(self) -> list[Identity]:
+        """Return every process of the cluster."""
+        return list(self.note.programs.values())
+
+    @property
+    def port(self) -> int:
+        """Return the API server's port."""
+        return int(self.note.url.rpartition(":")[2])
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    """Return a ready cluster held by a process of its own."""
+    ensure_chain()
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as holder:
+        try:
+            yield Held(holder)
+        finally:
+            holder.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_no_process_outlives_its_holder(held: Held, number: signal.Signals) -> None:
+    """Whatever ends the holder, kill -9 included, ends every process and frees every port."""
+    assert len(held.processes) == 6
+    assert all(process.alive for process in held.processes)
+    assert _answers(held.port)
+
+    held.holder.send_signal(number)
+    await asyncio.to_thread(held.holder.wait)
+
+    await _until(lambda: not any(process.alive for process in held.processes), "all are gone")
+    assert not _answers(held.port)
+    registry.sweep()
+    assert held.note.name not in registry.known()
+
+
+async def test_clusters_started_by_hand_live_side_by_side(tmp_path: Path) -> None:
+    """`up` twice, `status`, `down`: two clusters that stay, apart from each other, and end."""
+    with _own_cache(tmp_path):
+        first, second = await asyncio.gather(_run("up", "hand"), _run("up", "hand"))
+        assert "hand is ready" in first + second
+        assert "hand-2 is ready" in first + second
+
+        status = await _run("status")
+        notes = registry.known()
+        processes = [
+            who for note in notes.values() for who in (note.owner, *note.programs.values())
+        ]
+        assert status.count("running") == 12
+        assert len(processes) == 14
+
+        assert "hand is down" in await _run("down", "hand")
+        assert [note.state for note in registry.known().values()] == ["ready"]
+        await _run("down", "--all")
+
+        assert not any(process.alive for process in processes)
+        assert await _run("status") == "no cluster is up\n"
+        assert not list(registry.clusters_root().iterdir())
+
+
+async def test_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
+    """A cluster started by hand whose supervisor is killed ends, and `status` forgets it."""
+    with _own_cache(tmp_path):
+        await _run("up", "hand")
+        note = registry.known()["hand"]
+
+        note.owner.send(signal.SIGKILL)
+
+        await _until(lambda: not any(w.alive for w in note.programs.values()), "all are gone")
+        assert await _run("status") == "no cluster is up\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+async def test_an_interrupted_up_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C or kill -9 while the programs are starting ends those that run already."""
+    with _own_cache(tmp_path):
+        starting = await _start("up", "hand", own_session=True)
+        await _until(lambda: _has_programs("hand"), "some programs run")
+        note = registry.known()["hand"]
+
+        _signal_as_terminal(starting, number)
+        await starting.wait()
+
+        await _until(lambda: not any(w.alive for w in _everyone(note)), "all are gone")
+        await _until(lambda: _swept("hand"), "its folder is gone")
+
+
+def _has_programs(name: str) -> bool:
+    note = registry.known().get(name)
+    return note is not None and len(note.programs) >= 2
+
+
+def _everyone(note: Note) -> list[Identity]:
+    return [note.owner, *note.programs.values()]
+
+
+def _swept(name: str) -> bool:
+    registry.sweep()
+    return name not in registry.known()
+
+
+def _signal_as_terminal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send Ctrl-C as a terminal does, to the whole foreground group; anything else to one."""
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def _until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, f"waited {_PATIENCE_S:g} s in vain until {what}"
+        await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _own_cache(folder: Path) -> Iterator[None]:
+    """Count only this test's clusters, but use the programs that are built already."""
+    chain = ensure_chain().folder
+    (folder / "chain").mkdir()
+    (folder / "chain" / chain.name).symlink_to(chain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINER_KAI_CACHE", str(folder))
+        yield
+
+
+async def _start(*arguments: str, own_session: bool = False) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "e2e.cluster",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=own_session,
+    )
+
+
+async def _run(*arguments: str) -> str:
+    process = await _start(*arguments)
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    return output.decode()

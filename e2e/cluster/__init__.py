@@ -1,0 +1,1 @@
+"""The real chain on one machine."""

@@ -1,0 +1,76 @@
+"""The chain from the command line: `python -m e2e.cluster up|down|status|kubeconfig|logs|build`."""
+
+import argparse
+import sys
+
+from e2e.cluster import commands
+from e2e.cluster.api import ApiError
+from e2e.cluster.binaries import ensure_chain
+
+
+def main(arguments: list[str]) -> int:
+    """Do what was asked; 2 for what cannot be asked, 130 for Ctrl-C, as shells do."""
+    asked = _parser().parse_args(arguments)
+    try:
+        _run(asked)
+    except (commands.CommandError, ApiError) as error:
+        print(f"e2e.cluster: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _run(asked: argparse.Namespace) -> None:
+    match asked.command:
+        case "up":
+            commands.up(asked.name, asked.nodes, asked.gpus, kube_scheduler=asked.kube_scheduler)
+        case "down":
+            commands.down(asked.name, every=asked.all)
+        case "status":
+            commands.status()
+        case "kubeconfig":
+            print(commands.kubeconfig_path(asked.name, asked.service_account))
+        case "logs":
+            commands.logs(asked.name, asked.program, asked.lines)
+        case "build":
+            print(ensure_chain().folder)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.cluster",
+        description="A real Kubeflow Trainer control plane on this machine, without containers.",
+    )
+    verbs = parser.add_subparsers(dest="command", required=True)
+    up = verbs.add_parser("up", help="start a cluster that stays until `down`")
+    up.add_argument("name", nargs="?", default="chain", help="a number is added when it is taken")
+    up.add_argument("--nodes", type=_count, default=4, metavar="N", help="GPU nodes (4)")
+    up.add_argument("--gpus", type=_count, default=8, metavar="N", help="GPUs of each node (8)")
+    up.add_argument("--kube-scheduler", action="store_true", help="run kube-scheduler as well")
+    down = verbs.add_parser("down", help="end a cluster and every process of it")
+    down.add_argument("name", nargs="?")
+    down.add_argument("--all", action="store_true", help="every cluster started by `up`")
+    verbs.add_parser("status", help="list clusters and their processes")
+    config = verbs.add_parser("kubeconfig", help="print the path of a kubeconfig")
+    config.add_argument("name", nargs="?")
+    config.add_argument(
+        "--service-account", metavar="NAMESPACE/NAME", help="not the administrator's"
+    )
+    logs = verbs.add_parser("logs", help="print the end of the programs' logs")
+    logs.add_argument("name", nargs="?")
+    logs.add_argument("program", nargs="?")
+    logs.add_argument("-n", "--lines", type=_count, default=20, metavar="N")
+    verbs.add_parser("build", help="build the programs now and print where they are")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below zero")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""Requests to the API server and nothing cleverer: the tests' own hands, no code of the product."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import aiohttp
+
+from e2e.cluster.resources import BY_KIND, PODS, SERVICE_ACCOUNTS, Obj, Resource
+
+__all__ = ["Api", "ApiError"]
+
+_APPLY = "application/apply-patch+yaml"
+_NOT_YET = (404, 429, 503)  # unknown; its storage is being set up; not served yet
+_MERGE = "application/merge-patch+json"
+
+
+class ApiError(Exception):
+    """The API server refused; `status` is its HTTP status, `reason` its word for it."""
+
+    def __init__(self, request: str, status: int, body: str) -> None:
+        self.status = status
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = {}
+        self.reason = answer.get("reason", "")
+        super().__init__(f"{request}: {status} {self.reason}: {answer.get('message') or body}")
+
+
+class Api:
+    """One user's connection to one API server."""
+
+    def __init__(self, url: str, token: str, tls: ssl.SSLContext, *, connections: int = 64) -> None:
+        self.url = url
+        self.token = token
+        connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=aiohttp.ClientTimeout(total=None, connect=10),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        """Send one request and return the answer; raise `ApiError` for a refusal."""
+        data = None if body is None else json.dumps(body)
+        headers = {"Content-Type": content_type}
+        async with self._session.request(
+            method, self.url + path, data=data, params=query, headers=headers
+        ) as response:
+            text = await response.text()
+            if response.status >= 400:
+                raise ApiError(f"{method} {path}", response.status, text)
+            return json.loads(text) if text.startswith("{") else text
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch; what it yields are whole lines of any length."""
+        async with self._session.get(self.url + path, params=query) as response:
+            if response.status >= 400:
+                raise ApiError(f"GET {path}", response.status, await response.text())
+            yield _lines(response.content)
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Obj:
+        """Read one object."""
+        found: Obj = await self.request("GET", resource.path(namespace, name))
+        return found
+
+    async def until_found(self, path: str) -> None:
+        """Wait until a path answers: an object is made, or a kind is served."""
+        while True:
+            try:
+                await self.request("GET", path)
+            except ApiError as error:
+                if error.status not in _NOT_YET:
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, **query: str
+    ) -> tuple[list[Obj], str]:
+        """Read a collection and the version it was read at."""
+        answer = await self.request("GET", resource.path(namespace), query=query)
+        items = [
+            {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+            for item in answer["items"]
+        ]
+        return items, answer["metadata"]["resourceVersion"]
+
+    async def create(self, obj: Obj, **query: str) -> Obj:
+        """Create an object where its own kind and namespace say."""
+        resource, namespace = BY_KIND[obj["kind"]], obj["metadata"].get("namespace")
+        created: Obj = await self.request("POST", resource.path(namespace), obj, query=query)
+        return created
+
+    async def create_all(self, objects: Iterable[Obj], in_flight: int = 32) -> None:
+        """Create many objects, some at a time."""
+        gate = asyncio.Semaphore(in_flight)
+
+        async def create(obj: Obj) -> None:
+            async with gate:
+                await self.create(obj)
+
+        async with asyncio.TaskGroup() as group:
+            for obj in objects:
+                group.create_task(create(obj))
+
+    async def apply(self, obj: Obj, manager: str) -> Obj:
+        """Apply an object server-side, taking over what others own."""
+        resource, metadata = BY_KIND[obj["kind"]], obj["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"])
+        query = {"fieldManager": manager, "force": "true"}
+        applied: Obj = await self.request("PATCH", path, obj, query=query, content_type=_APPLY)
+        return applied
+
+    async def merge(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        patch: Obj,
+        subresource: str = "",
+    ) -> Obj:
+        """Merge a patch into one object."""
+        path = resource.path(namespace, name, subresource)
+        patched: Obj = await self.request("PATCH", path, patch, content_type=_MERGE)
+        return patched
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, **options: Any
+    ) -> None:
+        """Delete one object; *options* are the fields of DeleteOptions."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+        await self.request("DELETE", resource.path(namespace, name), body)
+
+    async def bind(self, namespace: str, pod: str, node: str) -> None:
+        """Bind a pod to a node, as a scheduler does."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self.request("POST", PODS.path(namespace, pod, "binding"), body)
+
+    async def service_account_token(self, namespace: str, name: str) -> str:
+        """Ask for a token of a ServiceAccount, as the kubelet does for its pods."""
+        path = SERVICE_ACCOUNTS.path(namespace, name, "token")
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer = await self.request("POST", path, body)
+        token: str = answer["status"]["token"]
+        return token
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yield whole lines; the reader's own line iteration refuses long ones."""
+    pending = bytearray()
+    async for chunk in content.iter_any():
+        pending += chunk
+        *whole, rest = pending.split(b"\n")
+        for line in whole:
+            yield bytes(line)
+        pending = bytearray(rest)

@@ -1,0 +1,97 @@
+"""Who wrote what: the API server's audit log as a counter."""
+
+import asyncio
+import json
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from e2e.cluster.api import Api
+
+__all__ = ["AuditLog", "Write", "read_writes"]
+
+_PATIENCE_S: Final = 10.0
+
+
+class Write(NamedTuple):
+    """One write as the API server answered it."""
+
+    user: str
+    verb: str
+    resource: str  # plural, with its subresource: `pods`, `pods/binding`
+    namespace: str
+    name: str
+    status: int
+
+
+class AuditLog:
+    """The writes of one cluster. Take a `mark`, act, and read what was written since."""
+
+    def __init__(self, file: Path, api: Api) -> None:
+        self._file = file
+        self._api = api
+
+    async def mark(self) -> int:
+        """Return a place in the log behind every write answered so far."""
+        return await self._settle()
+
+    async def writes(self, since: int = 0) -> list[Write]:
+        """Return every write answered since a mark, those of this class left out."""
+        await self._settle()
+        with self._file.open("rb") as log:
+            log.seek(since)
+            return list(read_writes(log.read().splitlines()))
+
+    async def count(self, since: int = 0) -> Counter[tuple[str, str]]:
+        """Count the accepted writes since a mark by user and resource."""
+        writes = await self.writes(since)
+        return Counter((write.user, write.resource) for write in writes if write.status < 400)
+
+    async def _settle(self) -> int:
+        """Write nothing under a new name and wait until the log says so: all before it is there.
+
+        Return where that line ends; the file may end in the middle of a later one.
+        """
+        name = f"{_SETTLING}{uuid.uuid4()}"
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+        path = "/api/v1/namespaces/default/configmaps"
+        start = self._file.stat().st_size if self._file.exists() else 0
+        await self._api.request("POST", path, body, query={"dryRun": "All"})
+        line = re.compile(name.encode() + rb".*\n")
+        async with asyncio.timeout(_PATIENCE_S):
+            while (found := line.search(self._read_from(start))) is None:
+                await asyncio.sleep(0.01)
+        return start + found.end()
+
+    def _read_from(self, offset: int) -> bytes:
+        with self._file.open("rb") as log:
+            log.seek(offset)
+            return log.read()
+
+
+def read_writes(lines: list[bytes]) -> Iterator[Write]:
+    """Read audit lines; a line still being written at the end is left for the next time."""
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return
+        target = event.get("objectRef", {})
+        name = target.get("name", "")
+        if name.startswith(_SETTLING) or "dryRun=All" in event["requestURI"]:
+            continue
+        parts = [target.get("resource", ""), target.get("subresource", "")]
+        yield Write(
+            user=event["user"]["username"],
+            verb=event["verb"],
+            resource="/".join(part for part in parts if part),
+            namespace=target.get("namespace", ""),
+            name=name,
+            status=event.get("responseStatus", {}).get("code", 0),
+        )
+
+
+_SETTLING: Final = "audit-settles-"

@@ -1,0 +1,83 @@
+"""What the upstream modules ship besides programs: CRDs, webhooks, runtimes and KWOK stages.
+
+Read once, when the binaries are built, with the kustomizations their authors wrote; kept as JSON
+beside the binaries. Nothing of theirs is copied into this repository.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import yaml
+
+from e2e.cluster.resources import Obj
+
+__all__ = ["Catalog"]
+
+
+_KWOK_STAGES = (
+    "node/fast/node-initialize",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease",
+    "pod/fast/pod-ready",
+    "pod/fast/pod-complete",
+    "pod/fast/pod-delete",
+    "pod/chaos/pod-container-running-failed",
+    "volume/fast/pv-bind",
+    "volume/fast/pv-delete",
+    "volume/fast/pvc-delete",
+    "volume/fast/pvc-provision",
+    "volume/fast/storage-class",
+)
+
+
+class Catalog(NamedTuple):
+    """The objects a fresh cluster is furnished with."""
+
+    crds: list[Obj]
+    jobset_webhooks: list[Obj]
+    trainer_webhooks: list[Obj]
+    runtimes: list[Obj]
+    kwok: dict[str, Obj]  # stages and the storage class, by name
+
+    @classmethod
+    def collect(cls, module: Callable[[str], Path], kubectl: Path) -> Self:
+        """Read the objects out of the downloaded modules."""
+        jobset = module("sigs.k8s.io/jobset") / "config" / "components"
+        trainer = module("github.com/kubeflow/trainer/v2") / "manifests" / "base"
+        stages = module("sigs.k8s.io/kwok") / "kustomize" / "stage"
+
+        def built(folder: Path) -> list[Obj]:
+            rendered = subprocess.run(
+                [kubectl, "kustomize", str(folder)], capture_output=True, check=True
+            )
+            return _documents(rendered.stdout)
+
+        kwok = [_documents((stages / f"{name}.yaml").read_bytes())[0] for name in _KWOK_STAGES]
+        crd_files = sorted((jobset / "crd" / "bases").glob("*.yaml"))
+        return cls(
+            crds=[d for file in crd_files for d in _documents(file.read_bytes())]
+            + built(trainer / "crds"),
+            jobset_webhooks=_webhooks(built(jobset / "webhook")),
+            trainer_webhooks=_webhooks(built(trainer / "webhook")),
+            runtimes=built(trainer / "runtimes") + built(trainer / "runtimes" / "data-cache"),
+            kwok={obj["metadata"]["name"]: obj for obj in kwok},
+        )
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what `write` wrote."""
+        return cls(**json.loads(file.read_bytes()))
+
+    def write(self, file: Path) -> None:
+        """Write everything as one JSON file."""
+        file.write_text(json.dumps(self._asdict()))
+
+
+def _documents(text: bytes) -> list[Obj]:
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
+def _webhooks(objects: list[Obj]) -> list[Obj]:
+    return [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]

@@ -1,0 +1,161 @@
+"""What `python -m e2e.cluster` does for people: clusters that stay until they are taken down."""
+
+import asyncio
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from e2e.cluster import registry
+from e2e.cluster.api import Api
+from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.kubeconfig import ADMIN, kubeconfig, write_kubeconfigs
+from e2e.cluster.registry import Note
+from e2e.cluster.supervise import READY
+
+__all__ = ["CommandError", "down", "kubeconfig_path", "logs", "status", "up"]
+
+_DOWN_S = 15.0
+
+
+class CommandError(Exception):
+    """What was asked cannot be done; the message says why and what would be right."""
+
+
+def up(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -> None:
+    """Start a cluster that stays, and say how to reach it."""
+    registry.sweep()
+    chain = ensure_chain()
+    scheduler = "kube-scheduler" if kube_scheduler else "none"
+    arguments = [str(os.getpid()), name, str(nodes), str(gpus), scheduler]
+    errors = registry.clusters_root() / f".{os.getpid()}.stderr"
+    errors.parent.mkdir(parents=True, exist_ok=True)
+    with errors.open("wb") as error_file:
+        supervisor = subprocess.Popen(
+            [sys.executable, "-m", "e2e.cluster.supervise", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=error_file,
+            text=True,
+        )
+    try:
+        started = _relay(supervisor)
+        if started is None:
+            supervisor.wait()
+            raise CommandError(f"the cluster did not come up:\n{errors.read_text()}")
+    except BaseException:
+        supervisor.terminate()
+        supervisor.wait()
+        raise
+    finally:
+        errors.unlink()
+    file = registry.clusters_root() / started / "kubeconfigs" / f"{ADMIN}.yaml"
+    print(f"cluster {started} is ready:\n  export KUBECONFIG={file}")
+    print(f"  {chain.program('kubectl')} get clustertrainingruntimes")
+    print(f"  python -m e2e.cluster down {started}")
+
+
+def down(name: str | None, *, every: bool) -> None:
+    """End one cluster, or every cluster that was started by hand, and all their processes."""
+    registry.sweep()
+    notes = registry.known()
+    chosen = [n for n in notes.values() if n.by_hand] if every else [_pick(name, notes)]
+    for note in chosen:
+        if not note.by_hand:
+            message = f"{note.name} belongs to a running test (process {note.owner.pid}): end that"
+            raise CommandError(message)
+        note.owner.send(signal.SIGTERM)
+    for note in chosen:
+        _wait_gone(note)
+        print(f"cluster {note.name} is down")
+    if not chosen:
+        print("no cluster is up")
+
+
+def status() -> None:
+    """List the clusters and their processes."""
+    registry.sweep()
+    notes = registry.known()
+    if not notes:
+        print("no cluster is up")
+    for note in notes.values():
+        age = int(time.time() - note.started_at)
+        held = "by hand" if note.by_hand else "by a test"
+        print(
+            f"{note.name}: {note.state}, {age // 60}:{age % 60:02} old, held {held} "
+            f"(process {note.owner.pid}), {note.url}"
+        )
+        for program, who in note.programs.items():
+            print(f"  {program:<24} {'running' if who.alive else 'GONE':<8} {who.pid}")
+
+
+def kubeconfig_path(name: str | None, service_account: str | None) -> Path:
+    """Return the kubeconfig of a cluster's administrator or of one of its ServiceAccounts."""
+    note = _pick(name, registry.known())
+    admin = note.folder / "kubeconfigs" / f"{ADMIN}.yaml"
+    if service_account is None:
+        return admin
+    namespace, slash, account = service_account.partition("/")
+    if not slash or not namespace or not account:
+        raise CommandError(f"--service-account takes NAMESPACE/NAME, not {service_account!r}")
+    token = asyncio.run(_request_token(note, namespace, account))
+    authority = (note.folder / "pki" / "ca.crt").read_bytes()
+    user = f"{namespace}.{account}"
+    write_kubeconfigs(admin.parent, [(user, kubeconfig(note.url, authority, user, token))])
+    return admin.with_name(f"{user}.yaml")
+
+
+def logs(name: str | None, program: str | None, lines: int) -> None:
+    """Print the end of one program's log, or of every log."""
+    folder = _pick(name, registry.known()).folder / "logs"
+    found = {file.stem: file for file in sorted(folder.iterdir())}
+    if program is not None and program not in found:
+        raise CommandError(f"no log of {program!r}; there is {', '.join(found)}")
+    for stem in found if program is None else [program]:
+        text = found[stem].read_text(errors="replace").splitlines()[-lines:]
+        print(f"==> {found[stem]} <==", *text, "", sep="\n")
+
+
+def _relay(supervisor: "subprocess.Popen[str]") -> str | None:
+    """Print what the supervisor says until it names the cluster that is ready."""
+    assert supervisor.stdout is not None
+    for line in supervisor.stdout:
+        word, _, name = line.strip().partition(" ")
+        if word == READY:
+            return name
+        print(line, end="", flush=True)
+    return None
+
+
+def _pick(name: str | None, notes: Mapping[str, Note]) -> Note:
+    if name is None and len(notes) == 1:
+        return next(iter(notes.values()))
+    if name is not None and name in notes:
+        return notes[name]
+    if not notes:
+        raise CommandError("no cluster is up: `python -m e2e.cluster up` starts one")
+    problem = f"no cluster is called {name}" if name else "several clusters are up: name one"
+    raise CommandError(f"{problem}; there is {', '.join(notes)}")
+
+
+def _wait_gone(note: Note) -> None:
+    """Wait until a cluster's processes are gone, and insist in the end."""
+    everyone = [note.owner, *note.programs.values()]
+    deadline = time.monotonic() + _DOWN_S
+    while any(who.alive for who in everyone):
+        if time.monotonic() > deadline:
+            for who in everyone:
+                who.send(signal.SIGKILL)
+        time.sleep(0.02)
+    registry.remove(note.folder)
+
+
+async def _request_token(note: Note, namespace: str, account: str) -> str:
+    token = (note.folder / "tokens.csv").read_text().split(",", 1)[0]  # the first is the admin's
+    tls = ssl.create_default_context(cafile=str(note.folder / "pki" / "ca.crt"))
+    async with Api(note.url, token, tls) as api:
+        return await api.service_account_token(namespace, account)

@@ -1,0 +1,139 @@
+"""What is written into a run folder before the programs start, and into the API once it answers."""
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from e2e.cluster import stages
+from e2e.cluster.api import Api
+from e2e.cluster.catalog import Catalog
+from e2e.cluster.kubeconfig import kubeconfig, tokens_csv, write_kubeconfigs
+from e2e.cluster.programs import Ground
+from e2e.cluster.resources import SERVICE_ACCOUNTS, Obj
+
+__all__ = ["CACHE_INITIALIZER", "furnish", "install_crds", "namespaces", "write_files"]
+
+# The data cache runtime names this ServiceAccount; its overlay makes one in `default`.
+CACHE_INITIALIZER: Final = "kubeflow-trainer-cache-initializer"
+_NAMESPACES: Final = ("kubeflow-system", "jobset-system")
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+        {"level": "Metadata"},
+    ],
+}
+
+
+def write_files(
+    ground: Ground, catalog: Catalog, authority_pem: bytes, tokens: dict[str, str]
+) -> None:
+    """Write every file the programs read."""
+    (ground.run / "tokens.csv").write_text(tokens_csv(tokens))
+    (ground.run / "tokens.csv").chmod(0o600)
+    server = ground.url("kube-apiserver", "https")
+    write_kubeconfigs(
+        ground.run / "kubeconfigs",
+        ((user, kubeconfig(server, authority_pem, user, token)) for user, token in tokens.items()),
+    )
+    _write_json(ground, "audit-policy.json", _AUDIT_POLICY)
+    _write_json(ground, "jobset.yaml", _jobset_config(ground))
+    _write_json(ground, "trainer.yaml", _trainer_config(ground))
+    documents = [json.dumps(stage) for stage in stages.all_stages(catalog.kwok)]
+    (ground.run / "stages.yaml").write_text("\n---\n".join(documents))
+    certificates = ground.run / "trainer-tmp" / "k8s-webhook-server" / "serving-certs"
+    certificates.mkdir(parents=True)
+    for file in ground.serving:
+        (certificates / file.name).symlink_to(file)
+
+
+async def install_crds(api: Api, catalog: Catalog) -> None:
+    """Create the CRDs and wait until the API serves them."""
+    await api.create_all(catalog.crds)
+    for crd in catalog.crds:
+        spec = crd["spec"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        await api.until_found(path)
+
+
+async def furnish(api: Api, ground: Ground, catalog: Catalog, authority_pem: bytes) -> None:
+    """Create everything else. The managers must answer already: their webhooks see all of it."""
+    bundle = base64.b64encode(authority_pem).decode()
+    await api.create_all(
+        _with_urls(catalog.jobset_webhooks, ground.url("jobset-webhook", "https"), bundle)
+    )
+    await api.create_all(
+        _with_urls(catalog.trainer_webhooks, ground.url("trainer-webhook", "https"), bundle)
+    )
+    await api.create_all(stages.storage_classes(catalog.kwok))
+    # The controller manager's first visible deed, without which no pod can be created.
+    await api.until_found(SERVICE_ACCOUNTS.path("default", "default"))
+    await api.create_all([_service_account("default", CACHE_INITIALIZER)])
+    await api.create_all(catalog.runtimes)
+
+
+def namespaces() -> Iterable[Obj]:
+    """Return the namespaces the managers think they live in."""
+    return (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in _NAMESPACES
+    )
+
+
+def _with_urls(configurations: list[Obj], url: str, bundle: str) -> list[Obj]:
+    """Return the webhooks called by address, for there is no Service network here."""
+    names = {
+        "MutatingWebhookConfiguration": "mutating",
+        "ValidatingWebhookConfiguration": "validating",
+    }
+    changed = []
+    for configuration in configurations:
+        copied = json.loads(json.dumps(configuration))
+        if copied["metadata"]["name"].endswith(
+            "-webhook-configuration"
+        ):  # JobSet's lack their prefix
+            copied["metadata"]["name"] = f"jobset-{names[copied['kind']]}-webhook-configuration"
+        for webhook in copied["webhooks"]:
+            path = webhook["clientConfig"]["service"]["path"]
+            webhook["clientConfig"] = {"url": url + path, "caBundle": bundle}
+        changed.append(copied)
+    return changed
+
+
+def _service_account(namespace: str, name: str) -> Obj:
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def _manager_config(ground: Ground, name: str, group: str) -> dict[str, Any]:
+    return {
+        "apiVersion": f"config.{group}/v1alpha1",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{ground.ports[f'{name}-health']}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": ground.ports[f"{name}-webhook"]},
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"qps": 1000, "burst": 2000},
+    }
+
+
+def _jobset_config(ground: Ground) -> dict[str, Any]:
+    config = _manager_config(ground, "jobset", "jobset.x-k8s.io")
+    config["webhook"]["certDir"] = str(ground.serving.certificate.parent)
+    config["internalCertManagement"] = {"enable": False}
+    return config
+
+
+def _trainer_config(ground: Ground) -> dict[str, Any]:
+    config = _manager_config(ground, "trainer", "trainer.kubeflow.org")
+    config["certManagement"] = {"enable": False}
+    config["controller"] = {"groupKindConcurrency": {"TrainJob.trainer.kubeflow.org": 5}}
+    return config
+
+
+def _write_json(ground: Ground, name: str, content: dict[str, Any]) -> None:
+    (ground.run / name).write_text(json.dumps(content, indent=1))

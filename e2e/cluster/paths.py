@@ -1,0 +1,29 @@
+"""Where the real chain keeps its files: one root outside every checkout."""
+
+import os
+from pathlib import Path
+
+__all__ = ["cache_root", "chain_source", "clusters_root", "kept_logs_root"]
+
+
+def cache_root() -> Path:
+    """Return the folder for everything that outlives a run; TRAINER_KAI_CACHE moves it."""
+    if chosen := os.environ.get("TRAINER_KAI_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "trainer-kai"
+
+
+def chain_source() -> Path:
+    """Return the folder of the Go module that names every program of the chain."""
+    return Path(__file__).parent / "chain"
+
+
+def clusters_root() -> Path:
+    """Return the folder with one run folder per living cluster."""
+    return cache_root() / "clusters"
+
+
+def kept_logs_root() -> Path:
+    """Return the folder with the logs of failed runs, newest ten only."""
+    return cache_root() / "kept-logs"

@@ -1,0 +1,99 @@
+"""One running program of the chain: start, stop, kill, pause; its log; never an orphan."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from e2e.cluster.identity import Identity, identify
+from e2e.cluster.programs import Program
+from e2e.cluster.tether import tethered
+
+__all__ = ["Process", "ProgramDied"]
+
+
+class ProgramDied(RuntimeError):
+    """A program of the chain ended although nobody asked it to."""
+
+
+class Process:
+    """A program that can be started again after it was stopped or killed."""
+
+    def __init__(self, program: Program, log: Path) -> None:
+        self.program = program
+        self.log = log
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the program."""
+        return self.program.name
+
+    @property
+    def identity(self) -> Identity | None:
+        """Return who runs now, or None."""
+        if self._running is None or self._running.poll() is not None:
+            return None
+        return identify(self._running.pid)
+
+    def start(self) -> None:
+        """Run the program, appending to its log; a second call while it runs is a mistake."""
+        if self.identity is not None:
+            message = f"{self.name} runs already"
+            raise RuntimeError(message)
+        with self.log.open("ab") as log:
+            self._running = subprocess.Popen(
+                tethered(self.program.argv),
+                env=os.environ | self.program.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us; we end the program in our order
+            )
+
+    def check(self) -> None:
+        """Raise `ProgramDied` with the end of its log when the program is not running."""
+        if self.identity is None:
+            last = "\n".join(self.tail(15))
+            message = f"{self.name} is not running; the end of {self.log}:\n{last}"
+            raise ProgramDied(message)
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """End the program as an operator would: ask, wait, insist."""
+        self._signal(signal.SIGTERM)
+        try:
+            await self._ended(grace_s)
+        except subprocess.TimeoutExpired:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """End the program at once, as a crash would."""
+        self.kill_nowait()
+        await self._ended(10)
+
+    def kill_nowait(self) -> None:
+        """Send the signal that ends the program at once, paused or not."""
+        self._signal(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Freeze the program: it keeps its connections and answers nobody."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen program go on."""
+        self._signal(signal.SIGCONT)
+
+    def tail(self, lines: int) -> list[str]:
+        """Return the last lines of the log."""
+        if not self.log.exists():
+            return []
+        return self.log.read_text(errors="replace").splitlines()[-lines:]
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._running is not None:
+            self._running.send_signal(number)
+
+    async def _ended(self, timeout_s: float) -> None:
+        if self._running is not None:
+            await asyncio.to_thread(self._running.wait, timeout_s)

@@ -1,0 +1,189 @@
+"""What KWOK does to nodes, pods and volumes, told by annotations on the pod. Pure.
+
+KWOK's own stages finish every pod of a Job the moment it runs, so nobody ever sees a gang running.
+Here a bound pod runs and is ready at once, and then stays so, unless it says otherwise:
+
+    ready-seconds: "10s"   it runs at once, but is ready only after this long
+    run-seconds: "5s"      once ready, it succeeds after this long
+    fail-seconds: "5s"     once ready, it fails after this long (and `run-seconds` is ignored)
+
+The unit may be left out. KWOK draws one of the stages that match a pod by lot, so no two of these
+may ever match the same pod; a test holds that.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from e2e.cluster.resources import Obj
+
+__all__ = [
+    "FAIL_SECONDS",
+    "READY_SECONDS",
+    "RUN_SECONDS",
+    "WAITING_CLASS",
+    "all_stages",
+    "storage_classes",
+]
+
+READY_SECONDS: Final = "ready-seconds"
+RUN_SECONDS: Final = "run-seconds"
+FAIL_SECONDS: Final = "fail-seconds"
+WAITING_CLASS: Final = "kwok-local"  # its volumes wait for a pod's node and then stay on it
+
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_DEFAULT_CLASS = "kwok-volume"
+_TOLD: Final = (READY_SECONDS, RUN_SECONDS, FAIL_SECONDS)
+_READY: Final = '.status.conditions.[] | select( .type == "Ready" ) | .status'
+
+
+def all_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
+    """Return the stages to run KWOK with, made from the ones it ships."""
+    as_shipped = ("node-initialize", "node-heartbeat-with-lease", "pod-delete")
+    volumes = ("pv-bind", "pv-delete", "pvc-delete", "pvc-provision")
+    return [
+        *(kwok[name] for name in as_shipped),
+        *_pod_stages(kwok),
+        *(kwok[name] for name in volumes),
+        *(_for_waiting_class(kwok[name]) for name in volumes),
+    ]
+
+
+def storage_classes(kwok: Mapping[str, Obj]) -> list[Obj]:
+    """Return KWOK's default class and one that waits for the first consumer."""
+    default = kwok[_DEFAULT_CLASS]
+    waiting = {
+        **{key: default[key] for key in ("apiVersion", "kind", "provisioner", "reclaimPolicy")},
+        "metadata": {"name": WAITING_CLASS},
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    return [default, waiting]
+
+
+def _pod_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
+    is_ready = _matches(_READY, "In", "True")
+    told = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _TOLD}
+    untold = {name: {**match, "operator": "DoesNotExist"} for name, match in told.items()}
+    return [
+        _stage(kwok["pod-ready"], "pod-ready", [_IS_PENDING, untold[READY_SECONDS]]),
+        _stage(
+            kwok["pod-ready"],
+            "pod-started",
+            [_IS_PENDING, told[READY_SECONDS]],
+            template=_not_ready_yet,
+        ),
+        _stage(
+            kwok["pod-ready"],
+            "pod-ready-later",
+            [_IS_RUNNING, {**is_ready, "operator": "NotIn"}, told[READY_SECONDS]],
+            delay=READY_SECONDS,
+            template=lambda _: _READY_LATER,
+        ),
+        _stage(
+            kwok["pod-complete"],
+            "pod-complete",
+            [_IS_RUNNING, is_ready, told[RUN_SECONDS], untold[FAIL_SECONDS]],
+            delay=RUN_SECONDS,
+        ),
+        _stage(
+            kwok["pod-container-running-failed"],
+            "pod-failed",
+            [_IS_RUNNING, is_ready, told[FAIL_SECONDS]],
+            delay=FAIL_SECONDS,
+        ),
+    ]
+
+
+def _stage(
+    shipped: Obj,
+    name: str,
+    matches: list[Obj],
+    *,
+    delay: str | None = None,
+    template: Callable[[str], str] = str,
+) -> Obj:
+    """Return a stage that writes what a shipped one writes, for other pods, after another time."""
+    seconds = f'.metadata.annotations["{delay}"] | rtrimstr("s") + "s"'
+    written = template(shipped["spec"]["next"]["statusTemplate"])
+    return {
+        **{key: shipped[key] for key in ("apiVersion", "kind")},
+        "metadata": {"name": name},
+        "spec": {
+            "resourceRef": shipped["spec"]["resourceRef"],
+            "selector": {"matchExpressions": [_IS_WANTED, *matches]},
+            **({"delay": {"durationFrom": {"expressionFrom": seconds}}} if delay else {}),
+            "next": {"statusTemplate": written},
+        },
+    }
+
+
+def _matches(key: str, operator: str, *values: str) -> Obj:
+    return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
+
+
+def _not_ready_yet(template: str) -> str:
+    """Return the status of a pod that runs and is not ready."""
+    lines = template.splitlines()
+    for at, line in enumerate(lines):
+        if line.strip() in ("type: Ready", "type: ContainersReady"):
+            lines[at - 1] = lines[at - 1].replace('"True"', '"False"')
+    containers = lines.index("containerStatuses:")
+    for at in range(containers, lines.index("initContainerStatuses:")):
+        lines[at] = lines[at].replace("ready: true", "ready: false")
+    return "\n".join(lines)
+
+
+_IS_WANTED: Final = _matches(".metadata.deletionTimestamp", "DoesNotExist")
+_IS_PENDING: Final = _matches(".status.phase", "In", "Pending")
+_IS_RUNNING: Final = _matches(".status.phase", "In", "Running")
+_READY_LATER: Final = """
+{{ $now := Now }}
+conditions:
+- {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
+- {type: ContainersReady, status: "True", lastTransitionTime: {{ $now | Quote }}}
+containerStatuses:
+{{ range .status.containerStatuses }}
+- image: {{ .image | Quote }}
+  name: {{ .name | Quote }}
+  ready: true
+  restartCount: 0
+  state:
+    running:
+      startedAt: {{ .state.running.startedAt | Quote }}
+{{ end }}
+"""
+
+
+def _for_waiting_class(stage: Obj) -> Obj:
+    """Return a volume stage for the class that waits: only with a chosen node, and tied to it."""
+    text: Obj = _replaced(copy.deepcopy(stage), _DEFAULT_CLASS, WAITING_CLASS)
+    text["metadata"]["name"] += "-waiting"
+    if stage["metadata"]["name"] == "pvc-provision":
+        chosen = f"'{_SELECTED_NODE}' in self.metadata.annotations"
+        has_any = "has(self.metadata.annotations)"
+        text["spec"]["selector"]["matchExpressions"].append(
+            {"cel": {"expression": f"{has_any} && {chosen}"}}
+        )
+        apply = text["spec"]["steps"][0]["apply"]
+        apply["template"] = apply["template"].rstrip() + _NODE_AFFINITY
+    return text
+
+
+_NODE_AFFINITY = f"""
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+      - matchExpressions:
+        - key: kubernetes.io/hostname
+          operator: In
+          values:
+          - {{{{ index .metadata.annotations "{_SELECTED_NODE}" | Quote }}}}
+"""
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(item, old, new) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, old, new) for item in value]
+    return value.replace(old, new) if isinstance(value, str) else value

@@ -1,0 +1,229 @@
+"""Every change of some kinds of object, from a raw watch, so that a test can assert every moment.
+
+A test that polls sees the end; this sees the way there. It is a witness, so it never repairs
+itself: a watch that ends, expires or skips makes the test fail, and nothing is listed a second time
+behind its back. It shares no code with the product's client, which it is used to judge.
+"""
+
+import asyncio
+import functools
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from e2e.cluster.api import Api
+from e2e.cluster.resources import Obj, Resource
+
+__all__ = ["Gap", "Key", "Moment", "State", "Timeline", "replay"]
+
+_PATIENCE_S: Final = 10.0
+
+
+class Gap(AssertionError):
+    """The record is incomplete, the watch ended or contradicts itself: the test proves nothing."""
+
+
+class Key(NamedTuple):
+    """Which object."""
+
+    plural: str
+    namespace: str
+    name: str
+
+
+State = Mapping[Key, Obj]
+
+
+class Moment(NamedTuple):
+    """One change: when it reached us, at which version of the store, and the object after it."""
+
+    at_s: float
+    version: int
+    type: str  # ADDED, MODIFIED, DELETED; LISTED for what was there before
+    key: Key
+    obj: Obj
+
+
+class Timeline:
+    """The record of a stretch of time; `async with` bounds it and checks that all is there."""
+
+    def __init__(
+        self, api: Api, resources: Sequence[Resource], *, namespace: str | None = None
+    ) -> None:
+        self.moments: list[Moment] = []
+        self.state: dict[Key, Obj] = {}
+        self._api = api
+        self._resources = resources
+        self._namespace = namespace
+        self._watches: list[asyncio.Task[None]] = []
+        self._moved = asyncio.Condition()
+        self._gap: str | None = None
+
+    async def __aenter__(self) -> Self:
+        self._began = time.monotonic()
+        for resource in self._resources:
+            objects, version = await self._api.list(resource, self._namespace)
+            for obj in objects:
+                self._record("LISTED", resource, obj)
+            self.watch_from(resource, version)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.settle()
+        finally:
+            for watch in self._watches:
+                watch.cancel()
+            await asyncio.gather(*self._watches, return_exceptions=True)
+
+    def of(self, resource: Resource) -> list[Obj]:
+        """Return the objects of one kind as they are now."""
+        return [obj for key, obj in self.state.items() if key.plural == resource.plural]
+
+    def history(self) -> list[Moment]:
+        """Return every moment in the order the store saw them, over all kinds."""
+        return sorted(self.moments, key=lambda moment: moment.version)
+
+    async def follow(
+        self, true_of: Callable[[State], bool], timeout_s: float
+    ) -> AsyncIterator[State]:
+        """Yield the state now and after every change, until something is true of it."""
+        deadline = time.monotonic() + timeout_s
+        seen = -1
+        while not true_of(self.state):
+            self._check()
+            if time.monotonic() > deadline:
+                raise TimeoutError  # even when something changes all the time
+            if seen != len(self.moments):
+                seen = len(self.moments)
+                yield dict(self.state)
+                continue  # the consumer may have waited: look again before sleeping
+            async with asyncio.timeout(deadline - time.monotonic()), self._moved:
+                if seen == len(self.moments):
+                    await self._moved.wait()
+
+    async def until(
+        self, true_of: Callable[[State], bool], what: str, timeout_s: float = 30.0
+    ) -> None:
+        """Wait until something is true of the state; fail with *what* was waited for."""
+        try:
+            async for _ in self.follow(true_of, timeout_s):
+                pass
+        except TimeoutError:
+            message = f"waited {timeout_s:g} s in vain for: {what}; {self.describe()}"
+            raise AssertionError(message) from None
+
+    def describe(self) -> str:
+        """Return the state in words, for a failure."""
+        seen = "\n".join(_describe(key, obj) for key, obj in sorted(self.state.items()))
+        return f"the state is\n{seen}"
+
+    def never(self, true_of: Callable[[State], bool], what: str) -> None:
+        """Fail when something was true at any moment so far."""
+        for moment, state in replay(self.history()):
+            if true_of(state):
+                seen = _describe(moment.key, moment.obj)
+                message = f"{what}: so it was at {moment.at_s:.3f} s, after {moment.type} {seen}"
+                raise AssertionError(message)
+
+    async def settle(self) -> None:
+        """Wait until the record holds everything the API holds now; fail when it does not come."""
+        for resource in self._resources:
+            objects, version = await self._api.list(resource, self._namespace)
+            listed = {_key(resource, obj): _version(obj) for obj in objects}
+            has_all = functools.partial(self._has_all, resource, listed, int(version))
+            await self.until(has_all, f"the last events of {resource.plural}", _PATIENCE_S)
+        self._check()
+
+    def _has_all(
+        self, resource: Resource, listed: Mapping[Key, int], version: int, state: State
+    ) -> bool:
+        """Say whether the record is at least as far as a list made at *version*."""
+        seen = {key: _version(obj) for key, obj in state.items() if key.plural == resource.plural}
+        for moment in self.moments:
+            if moment.type == "DELETED" and moment.key not in seen:
+                seen[moment.key] = moment.version
+        arrived = all(seen.get(key, 0) >= at for key, at in listed.items())
+        # What we hold and the list does not must be younger than the list, or its end is to come.
+        return arrived and all(
+            seen[key] > version for key in (state.keys() & seen.keys()) - listed.keys()
+        )
+
+    def watch_from(self, resource: Resource, version: str) -> None:
+        """Record what happens to one kind of object after a version of the store."""
+        self._watches.append(asyncio.create_task(self._watch(resource, version)))
+
+    async def _watch(self, resource: Resource, version: str) -> None:
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "86400"}
+        ended = "the API server closed the watch"
+        try:
+            async with self._api.stream(resource.path(self._namespace), query) as lines:
+                async for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        ended = f"the watch failed: {event['object'].get('message')}"
+                        break
+                    self._record(event["type"], resource, event["object"])
+                    await self._wake()
+        except Exception as error:  # noqa: BLE001 -- whatever ends a watch is a gap in the record
+            ended = f"the watch broke: {error!r}"
+        self._gap = self._gap or f"{resource.plural}: {ended}"
+        await self._wake()
+
+    def _record(self, kind: str, resource: Resource, obj: Obj) -> None:
+        key, version, known = (
+            _key(resource, obj),
+            _version(obj),
+            self.state.get(_key(resource, obj)),
+        )
+        if (kind in ("MODIFIED", "DELETED")) != (known is not None):
+            self._gap = self._gap or f"{kind} of {_describe(key, obj)} makes no sense here"
+        if known is not None and version <= _version(known):
+            self._gap = self._gap or f"{_describe(key, obj)} went back to version {version}"
+        if kind == "DELETED":
+            self.state.pop(key, None)
+        else:
+            self.state[key] = obj
+        self.moments.append(Moment(time.monotonic() - self._began, version, kind, key, obj))
+
+    async def _wake(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
+
+    def _check(self) -> None:
+        if self._gap is not None:
+            raise Gap(self._gap)
+
+
+def replay(history: Sequence[Moment]) -> Iterator[tuple[Moment, State]]:
+    """Yield each moment with the state right after it. The state is one mapping that moves on."""
+    state: dict[Key, Obj] = {}
+    for moment in history:
+        if moment.type == "DELETED":
+            state.pop(moment.key, None)
+        else:
+            state[moment.key] = moment.obj
+        if moment.type != "LISTED":
+            yield moment, state
+
+
+def _key(resource: Resource, obj: Obj) -> Key:
+    metadata = obj["metadata"]
+    return Key(resource.plural, metadata.get("namespace", ""), metadata["name"])
+
+
+def _version(obj: Obj) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def _describe(key: Key, obj: Obj) -> str:
+    phase = obj.get("status", {}).get("phase", "")
+    return f"{key.plural} {key.namespace}/{key.name} {phase}".rstrip()

