@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -114,11 +115,26 @@ async def test_the_audit_log_counts_writes_by_user(cluster: Cluster, namespace: 
 
 async def test_a_service_account_is_who_it_is(cluster: Cluster, namespace: str) -> None:
     """A token from the TokenRequest API logs in as the account, with its rights and no others."""
-    token = await cluster.api.service_account_token(namespace, "default")
-    async with cluster.connect(token=token) as account:
-        user = f"system:serviceaccount:{namespace}:default"
-        with pytest.raises(ApiError, match=f'403 Forbidden: pods is forbidden: User "{user}"'):
-            await account.list(PODS, namespace)
+    config = await cluster.service_account_kubeconfig(namespace, "default")
+
+    user = await _kubectl(
+        cluster, config, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"
+    )
+    refusal = await _kubectl(cluster, config, "get", "pods", "-n", namespace)
+
+    assert user == f"system:serviceaccount:{namespace}:default"
+    assert f'pods is forbidden: User "{user}" cannot list resource "pods"' in refusal
+
+
+async def test_kubectl_goes_through_the_proxy(cluster: Cluster) -> None:
+    """Real programs can be sent through the proxy: by a kubeconfig, as administrator or account."""
+    async with cluster.proxy() as proxy:
+        names = await _kubectl(
+            cluster, cluster.proxied_kubeconfig(proxy), "get", "nodes", "-o", "name"
+        )
+
+    assert "node/node-0" in names.splitlines()
+    assert proxy.answered[200] > 0
 
 
 async def test_nodes_are_as_they_were_ordered(cluster: Cluster) -> None:
@@ -136,6 +152,19 @@ async def test_nodes_are_as_they_were_ordered(cluster: Cluster) -> None:
     assert all(node["spec"]["taints"] == [taint] for node in nodes)
     for name in names:
         await cluster.api.delete(NODES, None, name)
+
+
+async def _kubectl(cluster: Cluster, kubeconfig: Path, *arguments: str) -> str:
+    kubectl = cluster.ground.programs / "kubectl"
+    process = await asyncio.create_subprocess_exec(
+        kubectl,
+        f"--kubeconfig={kubeconfig}",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return output.decode()
 
 
 async def _takes_s(api: Api) -> float:

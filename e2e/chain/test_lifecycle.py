@@ -15,6 +15,7 @@ import pytest
 
 from e2e.cluster import registry
 from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.cluster import Cluster
 from e2e.cluster.identity import Identity
 from e2e.cluster.registry import Note
 
@@ -30,6 +31,8 @@ async def main():
 asyncio.run(main())
 """
 _PATIENCE_S = 20.0
+_ENDINGS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+_CUTS = [signal.SIGINT, signal.SIGKILL]
 
 
 class Held:
@@ -65,7 +68,12 @@ def held() -> Iterator[Held]:
             holder.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_the_chain_is_ready_soon(cluster: Cluster) -> None:
+    """Once its programs are built, a chain is ready in 15 seconds at most."""
+    assert cluster.ready_after_s <= 15
+
+
+@pytest.mark.parametrize("number", _ENDINGS, ids=lambda number: number.name)
 async def test_no_process_outlives_its_holder(held: Held, number: signal.Signals) -> None:
     """Whatever ends the holder, kill -9 included, ends every process and frees every port."""
     assert len(held.processes) == 6
@@ -117,7 +125,7 @@ async def test_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
         assert await _run("status") == "no cluster is up\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", _CUTS, ids=lambda number: number.name)
 async def test_an_interrupted_up_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C or kill -9 while the programs are starting ends those that run already."""
     with _own_cache(tmp_path):

@@ -5,7 +5,7 @@ import sys
 
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import BuildError, ensure_chain
 
 
 def main(arguments: list[str]) -> int:
@@ -13,7 +13,7 @@ def main(arguments: list[str]) -> int:
     asked = _parser().parse_args(arguments)
     try:
         _run(asked)
-    except (commands.CommandError, ApiError) as error:
+    except (commands.CommandError, BuildError, ApiError) as error:
         print(f"e2e.cluster: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

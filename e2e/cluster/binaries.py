@@ -19,12 +19,16 @@ from e2e.cluster.progress import Progress
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import find_go, go_environment
 
-__all__ = ["Chain", "chain_key", "ensure_chain"]
+__all__ = ["BuildError", "Chain", "chain_key", "ensure_chain"]
 
 _KUBERNETES = "k8s.io/kubernetes"
 _VERSION_FLAG = "-X k8s.io/component-base/version.gitVersion="  # else the API server reports none
 _FLAGS = ("-trimpath", "-ldflags", f"-s -w {_VERSION_FLAG}")
 _TARGETS = ("tool", "./cmd/etcd")
+
+
+class BuildError(RuntimeError):
+    """The programs could not be built; what Go said of it is printed already."""
 
 
 class Chain(NamedTuple):
@@ -120,7 +124,7 @@ class _Build(NamedTuple):
         )
         if done.returncode != 0:
             message = f"go {arguments[0]} failed with exit status {done.returncode}"
-            raise RuntimeError(message)
+            raise BuildError(message)
         return done.stdout
 
     def _compile(self, arguments: list[str], progress: Progress, total: int) -> None:
@@ -142,7 +146,7 @@ class _Build(NamedTuple):
         if code != 0:
             print("".join(said[-20:]), file=sys.stderr)
             message = f"go build failed with exit status {code}; its last lines are above"
-            raise RuntimeError(message)
+            raise BuildError(message)
 
     def _tethered(self, *arguments: str) -> list[str]:
         return tethered([str(self.go), *arguments], group=True)

@@ -74,6 +74,7 @@ class Cluster:
         except BaseException:
             await self._end(failed=True)
             raise
+        self.ready_after_s = time.monotonic() - self._started
         return self
 
     async def __aexit__(

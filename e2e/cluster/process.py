@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 from e2e.cluster.identity import Identity, identify
@@ -41,6 +42,9 @@ class Process:
         """Run the program, appending to its log; a second call while it runs is a mistake."""
         if self.identity is not None:
             message = f"{self.name} runs already"
+            raise RuntimeError(message)
+        if threading.current_thread() is not threading.main_thread():
+            message = "start programs from the main thread: with another one they would end early"
             raise RuntimeError(message)
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(

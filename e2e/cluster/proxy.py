@@ -8,12 +8,13 @@ Clients must log in with a token. HTTP/2 is not offered; Go's clients then use s
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
 
 from e2e.cluster.certificates import KeyPair
 
@@ -113,14 +114,16 @@ class FaultProxy:
         if (refusal := self._refusal(request)) is not None:
             self.answered[refusal.status] += 1
             return refusal
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in _BY_HOP}
-        url = self._upstream + request.raw_path
-        body = await request.read()
         async with self._session.request(
-            request.method, url, data=body, headers=headers, allow_redirects=False
+            request.method,
+            self._upstream + request.raw_path,
+            data=await request.read() or None,
+            headers=_end_to_end(request.headers),
+            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            allow_redirects=False,
         ) as answer:
             self.answered[answer.status] += 1
-            kept = {k: v for k, v in answer.headers.items() if k.lower() not in _BY_HOP}
+            kept = _end_to_end(answer.headers)
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
             async for piece in answer.content.iter_any():
@@ -147,3 +150,8 @@ class FaultProxy:
         }
         headers = {} if wait is None else {"Retry-After": str(wait)}
         return web.json_response(status, status=burst.status, headers=headers)
+
+
+def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the headers meant for the other end, not for the next hop; repeated ones as well."""
+    return CIMultiDict((k, v) for k, v in headers.items() if k.lower() not in _BY_HOP)

@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -113,7 +112,7 @@ def sweep() -> None:
     """Remove the run folders of clusters whose owner is gone; the kernel ended their processes."""
     root = clusters_root()
     for folder in root.iterdir() if root.is_dir() else ():
-        with suppress(FileNotFoundError):  # somebody else removed it meanwhile
+        with contextlib.suppress(FileNotFoundError):  # somebody else removed it meanwhile
             if folder.is_dir() and _is_abandoned(folder):
                 remove(folder)
 

@@ -37,7 +37,9 @@ class Submission:
             spec["trainer"] = trainer
         if self.patches:
             spec["runtimePatches"] = [patch_entry(self.patches)]
-        metadata = {"namespace": self.namespace, "name": self.name, "labels": dict(self.labels)}
+        metadata: Obj = {"namespace": self.namespace, "name": self.name}
+        if self.labels:
+            metadata["labels"] = dict(self.labels)
         return {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",

@@ -1,0 +1,130 @@
+"""Record the JobSets that Trainer builds, for tests that need no chain: `make fixtures`.
+
+Every shipped runtime, with numNodes left out, 1, 2 and 4, each with and without a runtimePatch. A
+fixture holds what was submitted and what was built; what no two runs share is left out. The
+runtimes are recorded beside them as the API server serves them.
+"""
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NAMESPACES, Obj
+from e2e.cluster.trainjobs import Submission
+
+__all__ = ["FIXTURES", "all_cases", "record"]
+
+FIXTURES: Final = Path(__file__).parents[2] / "tests" / "fixtures"
+_NUM_NODES: Final = (None, 1, 2, 4)
+_COMMAND: Final = "# Recorded from the real chain by `make fixtures`; not for editing.\n"
+_FLEETING: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
+_PATCHED_POD: Final[Obj] = {
+    "metadata": {"labels": {"team": "vision"}, "annotations": {"run-seconds": "5s"}},
+    "spec": {
+        "nodeSelector": {"pool": "a"},
+        "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+    },
+}
+_PATCH: Final[Obj] = {
+    "metadata": {"labels": {"cost-centre": "42"}, "annotations": {"note": "patched"}},
+    "spec": {
+        "replicatedJobs": [
+            {
+                "name": "node",
+                "template": {
+                    "metadata": {"labels": {"stage": "training"}},
+                    "spec": {"template": _PATCHED_POD},
+                },
+            }
+        ]
+    },
+}
+
+
+class RecordedCase(NamedTuple):
+    """One TrainJob to submit and where its fixture lies."""
+
+    runtime: str
+    num_nodes: int | None
+    patched: bool
+
+    @property
+    def file(self) -> Path:
+        """Return the path of the fixture, below the fixtures folder."""
+        nodes = "default-nodes" if self.num_nodes is None else f"{self.num_nodes}-nodes"
+        return Path("jobsets") / self.runtime / f"{nodes}{'-patched' if self.patched else ''}.yaml"
+
+    def submission(self, namespace: str) -> Submission:
+        """Return what to submit; the name is the same in every fixture."""
+        patches = _PATCH if self.patched else None
+        return Submission("job", self.runtime, namespace, self.num_nodes, patches=patches)
+
+
+def all_cases(runtimes: list[str]) -> Iterator[RecordedCase]:
+    """Yield every combination that is recorded."""
+    for runtime, num_nodes, patched in itertools.product(runtimes, _NUM_NODES, (False, True)):
+        yield RecordedCase(runtime, num_nodes, patched)
+
+
+async def record(cluster: Cluster) -> Mapping[Path, str]:
+    """Submit every case to a chain and return the text of every fixture by its path."""
+    runtimes, _ = await cluster.api.list(CLUSTER_RUNTIMES)
+    cases = list(all_cases([runtime["metadata"]["name"] for runtime in runtimes]))
+    texts = await asyncio.gather(*(_record(cluster, i, case) for i, case in enumerate(cases)))
+    files = {case.file: text for case, text in zip(cases, texts, strict=True)}
+    for runtime in runtimes:
+        file = Path("runtimes") / f"{runtime['metadata']['name']}.yaml"
+        files[file] = _as_text(_lasting(runtime))
+    return files
+
+
+async def _record(cluster: Cluster, number: int, case: RecordedCase) -> str:
+    namespace = f"record-{number}"
+    await cluster.api.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    )
+    submitted = case.submission(namespace).trainjob()
+    await cluster.api.create(submitted)
+    await cluster.until_found(JOBSETS, namespace, "job")
+    built = await cluster.api.get(JOBSETS, namespace, "job")
+    await cluster.api.delete(NAMESPACES, None, namespace)
+    return _as_text(_lasting(submitted), _lasting(built))
+
+
+def _lasting(obj: Obj) -> Obj:
+    """Return an object without its status and all that differs from run to run."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _FLEETING}
+    if "namespace" in metadata:
+        metadata["namespace"] = "default"
+    for owner in metadata.get("ownerReferences", ()):
+        owner["uid"] = "uid-of-the-trainjob"
+    lasting: Obj = {**obj, "metadata": metadata}
+    lasting.pop("status", None)
+    return lasting
+
+
+def _as_text(*objects: Obj) -> str:
+    documents: list[Any] = list(objects)
+    return _COMMAND + yaml.safe_dump_all(documents, sort_keys=True, width=100)
+
+
+async def main() -> None:
+    """Replace the recorded fixtures."""
+    async with Cluster(Options(name="record")) as cluster:
+        files = await record(cluster)
+    for folder in ("jobsets", "runtimes"):
+        shutil.rmtree(FIXTURES / folder, ignore_errors=True)
+    for file, text in files.items():
+        (FIXTURES / file).parent.mkdir(parents=True, exist_ok=True)
+        (FIXTURES / file).write_text(text)
+    print(f"{len(files)} fixtures recorded")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

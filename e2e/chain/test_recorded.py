@@ -1,0 +1,21 @@
+"""The recorded fixtures are what the chain builds today."""
+
+from pathlib import Path
+
+from e2e.chain.record import FIXTURES, record
+from e2e.cluster.cluster import Cluster
+
+
+async def test_fixtures_are_what_trainer_builds(cluster: Cluster) -> None:
+    """Recording again gives the committed files, none more and none less: else `make fixtures`."""
+    recorded = await record(cluster)
+
+    folders = [FIXTURES / "jobsets", FIXTURES / "runtimes"]
+    committed = {file for folder in folders for file in folder.rglob("*.yaml")}
+    assert {FIXTURES / file for file in recorded} == committed
+    assert [file for file, text in recorded.items() if _committed(file) != text] == []
+    assert len(recorded) == 9 * (4 * 2 + 1)
+
+
+def _committed(file: Path) -> str:
+    return (FIXTURES / file).read_text()

@@ -1,0 +1,1 @@
+"""Small patches that each break one rule; the test they name must turn red."""
