@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Generator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -24,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests on the chain in one event loop: they share a cluster and its connections."""
     for item in items:
-        if "e2e/" in item.nodeid:
+        if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

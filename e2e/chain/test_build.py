@@ -1,6 +1,7 @@
 """Building the programs can be cut off at any time: nothing runs on, nothing half-built is used."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -22,15 +23,18 @@ _TOOLS = {"compile", "link", "asm"}
 async def test_an_interrupted_build_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C or kill -9 while compilers run ends Go and every tool it started."""
     build = await _start_build(tmp_path)
-    family = await _wait_for_tools(build.pid)
+    family = await _freeze_tools(build.pid)
+    try:
+        _signal_as_terminal(build.pid, number)
+        await build.communicate()
 
-    _signal_as_terminal(build.pid, number)
-    await build.communicate()
-
-    deadline = time.monotonic() + 10
-    while any(process.alive for process in family):
-        assert time.monotonic() < deadline, f"still there: {[p for p in family if p.alive]}"
-        await asyncio.sleep(0.02)
+        deadline = time.monotonic() + 10
+        while any(process.alive for process in family):
+            assert time.monotonic() < deadline, f"still there: {[p for p in family if p.alive]}"
+            await asyncio.sleep(0.02)
+    finally:
+        for process in family:
+            process.send(signal.SIGKILL)
     finished = [path.name for path in (tmp_path / "chain").iterdir() if path.name[0] != "."]
     assert finished == ["build.lock"]
 
@@ -60,30 +64,46 @@ async def _start_build(cache: Path, **environment: str) -> asyncio.subprocess.Pr
     )
 
 
-async def _wait_for_tools(pid: int) -> list[Identity]:
-    """Return everybody below a process, once some of them are compilers or linkers."""
+async def _freeze_tools(pid: int) -> list[Identity]:
+    """Wait for compilers and linkers below a process and stop them, so that none ends by itself.
+
+    Return everybody below the process.
+    """
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         below = list(_descendants(pid))
-        if any(_name(descendant) in _TOOLS for descendant in below):
+        tools = [descendant for descendant in below if _name(descendant) in _TOOLS]
+        for tool in tools:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(tool, signal.SIGSTOP)
+        await asyncio.sleep(0.02)
+        if any(_is_stopped(tool) for tool in tools):
             found = (identify(descendant) for descendant in [pid, *below])
             return [process for process in found if process is not None]
-        await asyncio.sleep(0.02)
     message = f"no compiler was started within {_PATIENCE_S:g} s"
     raise AssertionError(message)
 
 
 def _descendants(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
+        for child in _read(task).split():
             yield int(child)
             yield from _descendants(int(child))
 
 
+def _is_stopped(pid: int) -> bool:
+    return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] == ["T"]
+
+
 def _name(pid: int) -> str:
+    return _read(Path(f"/proc/{pid}/comm")).strip()
+
+
+def _read(file: Path) -> str:
+    """Read a file about a process that may end meanwhile."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except FileNotFoundError:
+        return file.read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 

@@ -15,6 +15,7 @@ __all__ = ["Api", "ApiError"]
 
 _APPLY = "application/apply-patch+yaml"
 _NOT_YET = (404, 429, 503)  # unknown; its storage is being set up; not served yet
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _MERGE = "application/merge-patch+json"
 
 
@@ -62,10 +63,11 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> Any:
         """Send one request and return the answer; raise `ApiError` for a refusal."""
         data = None if body is None else json.dumps(body)
-        headers = {"Content-Type": content_type}
+        headers = {"Content-Type": content_type, "Accept": accept}
         async with self._session.request(
             method, self.url + path, data=data, params=query, headers=headers
         ) as response:
@@ -83,6 +85,16 @@ class Api:
             if response.status >= 400:
                 raise ApiError(f"GET {path}", response.status, await response.text())
             yield _lines(response.content)
+
+    async def discover(self) -> set[tuple[str, str]]:
+        """Return the kinds of every group as clients discover them: group and plural."""
+        answer = await self.request("GET", "/apis", accept=_DISCOVERY)
+        return {
+            (group["metadata"]["name"], resource["resource"])
+            for group in answer["items"]
+            for version in group["versions"]
+            for resource in version.get("resources", ())
+        }
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Obj:
         """Read one object."""

@@ -1,5 +1,6 @@
 """What is written into a run folder before the programs start, and into the API once it answers."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterable
@@ -54,10 +55,14 @@ def write_files(
 async def install_crds(api: Api, catalog: Catalog) -> None:
     """Create the CRDs and wait until the API serves them."""
     await api.create_all(catalog.crds)
+    wanted = {(crd["spec"]["group"], crd["spec"]["names"]["plural"]) for crd in catalog.crds}
+    # Programs look kinds up when they start, and Trainer gives up when its own are not there yet.
+    while not wanted <= await api.discover():
+        await asyncio.sleep(0.05)
     for crd in catalog.crds:
         spec = crd["spec"]
-        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        await api.until_found(path)
+        version = spec["versions"][0]["name"]
+        await api.until_found(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
 
 
 async def furnish(api: Api, ground: Ground, catalog: Catalog, authority_pem: bytes) -> None:
