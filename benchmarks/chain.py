@@ -8,7 +8,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.cluster.trainjobs import Submission
@@ -25,7 +26,7 @@ _PATIENCE_S: Final = 120.0
 async def main() -> None:
     """Measure, check each outcome, and print the table."""
     began = time.monotonic()
-    async with Cluster(Options(name="bench", kube_scheduler=True)) as cluster:
+    async with running_cluster(Options(name="bench", kube_scheduler=True)) as cluster:
         ready_s = time.monotonic() - began
         await cluster.add_nodes(_NODES)
         create_s = await _seconds(_create_pods(cluster, "floor", scheduler="nobody"))

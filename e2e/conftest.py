@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
 from e2e.cluster.furnish import CACHE_INITIALIZER
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
 
@@ -63,7 +64,7 @@ def runtime_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """Return the chain that all harmless tests share."""
-    async with Cluster(Options(name="test-shared")) as shared:
+    async with running_cluster(Options(name="test-shared")) as shared:
         await shared.add_nodes(8)
         yield shared
         if request.config.stash.get(_FAILED, False):
@@ -73,7 +74,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def own_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """Return a chain of the test's own, to do it harm."""
-    async with Cluster(Options(name="test-own")) as own:
+    async with running_cluster(Options(name="test-own")) as own:
         await own.add_nodes(4)
         yield own
         if request.config.stash.get(_FAILED, False):

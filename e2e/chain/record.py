@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NAMESPACES, Obj
 from e2e.cluster.trainjobs import Submission
 
@@ -116,7 +117,7 @@ def _as_text(*objects: Obj) -> str:
 
 async def main() -> None:
     """Replace the recorded fixtures."""
-    async with Cluster(Options(name="record")) as cluster:
+    async with running_cluster(Options(name="record")) as cluster:
         files = await record(cluster)
     for folder in ("jobsets", "runtimes"):
         shutil.rmtree(FIXTURES / folder, ignore_errors=True)

@@ -21,10 +21,11 @@ from e2e.cluster.registry import Note
 
 _HOLD = """
 import asyncio
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
 
 async def main():
-    async with Cluster(Options(name="test-held")) as cluster:
+    async with running_cluster(Options(name="test-held")) as cluster:
         print(cluster.name, flush=True)
         await asyncio.sleep(600)
 

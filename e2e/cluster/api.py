@@ -9,10 +9,12 @@ from typing import Any, Self
 
 import aiohttp
 
+from e2e.cluster.kubeconfig import ADMIN, Credentials
 from e2e.cluster.resources import BY_KIND, PODS, SERVICE_ACCOUNTS, Obj, Resource
 
 __all__ = ["Api", "ApiError"]
 
+_CONNECTIONS = 64
 _APPLY = "application/apply-patch+yaml"
 _NOT_YET = (404, 429, 503)  # unknown; its storage is being set up; not served yet
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -35,24 +37,28 @@ class ApiError(Exception):
 class Api:
     """One user's connection to one API server."""
 
-    def __init__(self, url: str, token: str, tls: ssl.SSLContext, *, connections: int = 64) -> None:
+    def __init__(self, url: str, token: str, tls: ssl.SSLContext) -> None:
         self.url = url
         self.token = token
-        connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
+        self.tls = tls
+        connector = aiohttp.TCPConnector(ssl=tls, limit=_CONNECTIONS)
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers={"Authorization": f"Bearer {token}"},
             timeout=aiohttp.ClientTimeout(total=None, connect=10),
         )
 
+    @classmethod
+    def connect(cls, credentials: Credentials) -> Self:
+        """Return the administrator's connection."""
+        authority = credentials.authority_pem.decode()
+        tls = ssl.create_default_context(cadata=authority)
+        return cls(credentials.server, credentials.tokens[ADMIN], tls)
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close every connection."""
         await self._session.close()
 
     async def request(
@@ -65,11 +71,15 @@ class Api:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Any:
-        """Send one request and return the answer; raise `ApiError` for a refusal."""
+        """Send one request and return the answer; raise `ApiError` for a refusal.
+
+        *path* may be a whole URL, to ask another server of the chain.
+        """
+        url = path if "://" in path else self.url + path
         data = None if body is None else json.dumps(body)
         headers = {"Content-Type": content_type, "Accept": accept}
         async with self._session.request(
-            method, self.url + path, data=data, params=query, headers=headers
+            method, url, data=data, params=query, headers=headers
         ) as response:
             text = await response.text()
             if response.status >= 400:

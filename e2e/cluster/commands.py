@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from e2e.cluster import registry
 from e2e.cluster.api import Api
 from e2e.cluster.binaries import ensure_chain
-from e2e.cluster.kubeconfig import ADMIN, kubeconfig, write_kubeconfigs
+from e2e.cluster.kubeconfig import ADMIN, Credentials, write_kubeconfig
 from e2e.cluster.registry import Note
 from e2e.cluster.supervise import READY
 
@@ -65,7 +64,7 @@ def down(name: str | None, *, every: bool) -> None:
     notes = registry.known()
     chosen = [n for n in notes.values() if n.by_hand] if every else [_pick(name, notes)]
     for note in chosen:
-        if not note.by_hand:
+        if not note.by_hand and note.owner.alive:
             message = f"{note.name} belongs to a running test (process {note.owner.pid}): end that"
             raise CommandError(message)
         note.owner.send(signal.SIGTERM)
@@ -103,10 +102,9 @@ def kubeconfig_path(name: str | None, service_account: str | None) -> Path:
     if not slash or not namespace or not account:
         raise CommandError(f"--service-account takes NAMESPACE/NAME, not {service_account!r}")
     token = asyncio.run(_request_token(note, namespace, account))
-    authority = (note.folder / "pki" / "ca.crt").read_bytes()
     user = f"{namespace}.{account}"
-    write_kubeconfigs(admin.parent, [(user, kubeconfig(note.url, authority, user, token))])
-    return admin.with_name(f"{user}.yaml")
+    text = _credentials(note).kubeconfig(user, token)
+    return write_kubeconfig(admin.with_name(f"{user}.yaml"), text)
 
 
 def logs(name: str | None, program: str | None, lines: int) -> None:
@@ -145,7 +143,7 @@ def _pick(name: str | None, notes: Mapping[str, Note]) -> Note:
 def _wait_gone(note: Note) -> None:
     """Wait until a cluster's processes are gone, and insist in the end."""
     everyone = [note.owner, *note.programs.values()]
-    deadline = time.monotonic() + _DOWN_S
+    deadline = time.monotonic() + (_DOWN_S if note.owner.alive else 0)
     while any(who.alive for who in everyone):
         if time.monotonic() > deadline:
             for who in everyone:
@@ -155,7 +153,12 @@ def _wait_gone(note: Note) -> None:
 
 
 async def _request_token(note: Note, namespace: str, account: str) -> str:
-    token = (note.folder / "tokens.csv").read_text().split(",", 1)[0]  # the first is the admin's
-    tls = ssl.create_default_context(cafile=str(note.folder / "pki" / "ca.crt"))
-    async with Api(note.url, token, tls) as api:
+    async with Api.connect(_credentials(note)) as api:
         return await api.service_account_token(namespace, account)
+
+
+def _credentials(note: Note) -> Credentials:
+    """Read the administrator's credentials from a run folder."""
+    token = (note.folder / "tokens.csv").read_text().split(",", 1)[0]  # the first is the admin's
+    authority = (note.folder / "pki" / "ca.crt").read_bytes()
+    return Credentials(note.url, authority, {ADMIN: token})

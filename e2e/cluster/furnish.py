@@ -9,7 +9,7 @@ from typing import Any, Final
 from e2e.cluster import stages
 from e2e.cluster.api import Api
 from e2e.cluster.catalog import Catalog
-from e2e.cluster.kubeconfig import kubeconfig, tokens_csv, write_kubeconfigs
+from e2e.cluster.kubeconfig import Credentials, tokens_csv, write_kubeconfig
 from e2e.cluster.programs import Ground
 from e2e.cluster.resources import SERVICE_ACCOUNTS, Obj
 
@@ -30,17 +30,13 @@ _AUDIT_POLICY: Final = {
 }
 
 
-def write_files(
-    ground: Ground, catalog: Catalog, authority_pem: bytes, tokens: dict[str, str]
-) -> None:
+def write_files(ground: Ground, catalog: Catalog, credentials: Credentials) -> None:
     """Write every file the programs read."""
-    (ground.run / "tokens.csv").write_text(tokens_csv(tokens))
-    (ground.run / "tokens.csv").chmod(0o600)
-    server = ground.url("kube-apiserver", "https")
-    write_kubeconfigs(
-        ground.run / "kubeconfigs",
-        ((user, kubeconfig(server, authority_pem, user, token)) for user, token in tokens.items()),
-    )
+    tokens = ground.run / "tokens.csv"
+    tokens.touch(mode=0o600)
+    tokens.write_text(tokens_csv(credentials.tokens))
+    for user in credentials.tokens:
+        write_kubeconfig(ground.kubeconfig(user), credentials.kubeconfig(user))
     _write_json(ground, "audit-policy.json", _AUDIT_POLICY)
     _write_json(ground, "jobset.yaml", _jobset_config(ground))
     _write_json(ground, "trainer.yaml", _trainer_config(ground))
@@ -65,9 +61,9 @@ async def install_crds(api: Api, catalog: Catalog) -> None:
         await api.until_found(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
 
 
-async def furnish(api: Api, ground: Ground, catalog: Catalog, authority_pem: bytes) -> None:
+async def furnish(api: Api, ground: Ground, catalog: Catalog, credentials: Credentials) -> None:
     """Create everything else. The managers must answer already: their webhooks see all of it."""
-    bundle = base64.b64encode(authority_pem).decode()
+    bundle = base64.b64encode(credentials.authority_pem).decode()
     await api.create_all(
         _with_urls(catalog.jobset_webhooks, ground.url("jobset-webhook", "https"), bundle)
     )

@@ -3,11 +3,11 @@
 import base64
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["ADMIN", "OPERATORS", "kubeconfig", "make_tokens", "tokens_csv", "write_kubeconfigs"]
+__all__ = ["ADMIN", "OPERATORS", "Credentials", "make_tokens", "tokens_csv", "write_kubeconfig"]
 
 ADMIN: Final = "admin"
 # One user per program, so that the audit log tells their writes apart. All may do everything: the
@@ -25,31 +25,33 @@ def tokens_csv(tokens: Mapping[str, str]) -> str:
     return "".join(f"{token},{user},{user},system:masters\n" for user, token in tokens.items())
 
 
-def kubeconfig(server: str, authority_pem: bytes, user: str, token: str) -> str:
-    """Return a kubeconfig for one user; JSON, which is YAML, so no quoting can go wrong."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "chain",
-                "cluster": {
-                    "server": server,
-                    "certificate-authority-data": base64.b64encode(authority_pem).decode(),
-                },
-            }
-        ],
-        "users": [{"name": user, "user": {"token": token}}],
-        "contexts": [{"name": "chain", "context": {"cluster": "chain", "user": user}}],
-        "current-context": "chain",
-    }
-    return json.dumps(config, indent=1)
+class Credentials(NamedTuple):
+    """Where one API server is and how its users prove who they are."""
+
+    server: str
+    authority_pem: bytes
+    tokens: Mapping[str, str]
+
+    def kubeconfig(self, user: str, token: str = "", server: str = "") -> str:
+        """Return a kubeconfig for one user; JSON, which is YAML, so no quoting can go wrong."""
+        cluster = {
+            "server": server or self.server,
+            "certificate-authority-data": base64.b64encode(self.authority_pem).decode(),
+        }
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "chain", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": token or self.tokens[user]}}],
+            "contexts": [{"name": "chain", "context": {"cluster": "chain", "user": user}}],
+            "current-context": "chain",
+        }
+        return json.dumps(config, indent=1)
 
 
-def write_kubeconfigs(folder: Path, configs: Iterable[tuple[str, str]]) -> None:
-    """Write one file per user, readable by the owner only."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for user, text in configs:
-        file = folder / f"{user}.yaml"
-        file.touch(mode=0o600)
-        file.write_text(text)
+def write_kubeconfig(file: Path, text: str) -> Path:
+    """Write a kubeconfig that only its owner can read; return where it is."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(text)
+    return file

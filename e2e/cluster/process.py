@@ -32,6 +32,11 @@ class Process:
         return self.program.name
 
     @property
+    def wanted(self) -> bool:
+        """Say whether the program was ever started."""
+        return self._running is not None
+
+    @property
     def identity(self) -> Identity | None:
         """Return who runs now, or None."""
         if self._running is None or self._running.poll() is not None:

@@ -1,30 +1,25 @@
 """Which clusters live on this machine: one run folder each, with a note of who runs in it."""
 
+import asyncio
 import contextlib
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple, Self
 
 from e2e.cluster.identity import Identity, identify
 from e2e.cluster.paths import clusters_root, kept_logs_root
 
-__all__ = [
-    "Note",
-    "clusters_root",
-    "free_name",
-    "keep_logs",
-    "known",
-    "note_of_us",
-    "remove",
-    "sweep",
-]
+__all__ = ["Note", "RunFolder", "clusters_root", "known", "remove", "sweep"]
 
 _NOTE = "cluster.json"
 _KEPT = 10
+_ASKED_FOR = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)  # an end, not a failure
 _NAMELESS_S = 60.0  # a folder gets its note within a moment, or its maker died
 
 
@@ -38,6 +33,13 @@ class Note(NamedTuple):
     started_at: float
     url: str
     programs: dict[str, Identity]
+
+    @classmethod
+    def of_us(cls, name: str, url: str, *, by_hand: bool) -> Self:
+        """Return the first note of a cluster held by this process."""
+        us = identify(os.getpid())
+        assert us is not None
+        return cls(name, us, by_hand, ready=False, started_at=time.time(), url=url, programs={})
 
     @property
     def folder(self) -> Path:
@@ -75,8 +77,38 @@ def known() -> Mapping[str, Note]:
     return notes
 
 
-def free_name(wish: str) -> str:
-    """Make the run folder of a new cluster; return its name: the wish, with a number when taken."""
+class RunFolder:
+    """The folder of one running cluster; `with` makes it and removes it.
+
+    When it is left by an error, or with `keep_logs` set, the logs in it are kept elsewhere.
+    """
+
+    def __init__(self, wish: str) -> None:
+        self.name = wish  # with a number when the wish is taken
+        self.keep_logs = False
+
+    @property
+    def path(self) -> Path:
+        """Return where it is."""
+        return clusters_root() / self.name
+
+    def __enter__(self) -> Self:
+        self.name = _make_free_folder(self.name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        failed = kind is not None and not issubclass(kind, _ASKED_FOR)
+        if (failed or self.keep_logs) and (self.path / "logs").is_dir():
+            print(f"the logs of {self.name} are in {_keep_logs(self.path)}", file=sys.stderr)
+        remove(self.path)
+
+
+def _make_free_folder(wish: str) -> str:
     clusters_root().mkdir(parents=True, exist_ok=True)
     for number in range(1, 1000):
         name = wish if number == 1 else f"{wish}-{number}"
@@ -89,14 +121,7 @@ def free_name(wish: str) -> str:
     raise RuntimeError(message)
 
 
-def note_of_us(name: str, url: str, *, by_hand: bool) -> Note:
-    """Return the first note of a cluster held by this process."""
-    us = identify(os.getpid())
-    assert us is not None
-    return Note(name, us, by_hand, ready=False, started_at=time.time(), url=url, programs={})
-
-
-def keep_logs(folder: Path) -> Path:
+def _keep_logs(folder: Path) -> Path:
     """Copy the logs of a run to where they survive it; drop the oldest kept ones."""
     root = kept_logs_root()
     root.mkdir(parents=True, exist_ok=True)

