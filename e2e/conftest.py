@@ -34,10 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember that something failed, so that the logs of the shared cluster are kept."""
+    """Remember what failed, so that the logs of its cluster are kept."""
     report = yield
     if report.failed:
-        item.config.stash[_FAILED] = True
+        item.stash[_FAILED] = item.config.stash[_FAILED] = True
     return report
 
 
@@ -77,7 +77,7 @@ async def own_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     async with running_cluster(Options(name="test-own")) as own:
         await own.add_nodes(4)
         yield own
-        if request.config.stash.get(_FAILED, False):
+        if request.node.stash.get(_FAILED, False):
             own.keep_logs()
 
 

@@ -18,6 +18,7 @@ from e2e.cluster.binaries import ensure_chain
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.identity import Identity
 from e2e.cluster.registry import Note
+from e2e.cluster.tether import tethered
 
 _HOLD = """
 import asyncio
@@ -60,8 +61,9 @@ class Held:
 def held() -> Iterator[Held]:
     """Return a ready cluster held by a process of its own."""
     ensure_chain()
+    holding = tethered([sys.executable, "-c", _HOLD])  # or a killed test run would leave it
     with subprocess.Popen(
-        [sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True, start_new_session=True
+        holding, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as holder:
         try:
             yield Held(holder)

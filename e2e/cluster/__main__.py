@@ -3,6 +3,8 @@
 import argparse
 import sys
 
+from aiohttp import ClientError
+
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
 from e2e.cluster.binaries import BuildError, ensure_chain
@@ -13,7 +15,7 @@ def main(arguments: list[str]) -> int:
     asked = _parser().parse_args(arguments)
     try:
         _run(asked)
-    except (commands.CommandError, BuildError, ApiError) as error:
+    except (commands.CommandError, BuildError, ApiError, ClientError) as error:
         print(f"e2e.cluster: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -72,12 +72,14 @@ class AuditLog:
             return log.read()
 
 
-def read_writes(lines: list[bytes]) -> Iterator[Write]:
-    """Read audit lines; a line still being written at the end is left for the next time."""
-    for line in lines:
+def read_writes(lines: Sequence[bytes]) -> Iterator[Write]:
+    """Read audit lines; the last may be half-written and is then left for the next time."""
+    for number, line in enumerate(lines, start=1):
         try:
             event = json.loads(line)
         except ValueError:
+            if number < len(lines):
+                raise
             return
         target = event.get("objectRef", {})
         name = target.get("name", "")

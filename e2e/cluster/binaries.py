@@ -46,7 +46,7 @@ class Chain(NamedTuple):
 
 
 def chain_key(source: Path) -> str:
-    """Return a name that changes with everything that shapes the binaries and the catalog."""
+    """Return a name that changes with the sources of the binaries and the catalog."""
     digest = hashlib.sha256(platform.machine().encode())
     digest.update(repr((_FLAGS, _TARGETS)).encode())
     parts = [source / "go.mod", source / "go.sum", *sorted(source.glob("cmd/*/*.go"))]

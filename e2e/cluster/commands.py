@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,27 +32,24 @@ def up(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -> None:
     chain = ensure_chain()
     scheduler = "kube-scheduler" if kube_scheduler else "none"
     arguments = [str(os.getpid()), name, str(nodes), str(gpus), scheduler]
-    errors = registry.clusters_root() / f".{os.getpid()}.stderr"
-    errors.parent.mkdir(parents=True, exist_ok=True)
-    with errors.open("wb") as error_file:
+    with tempfile.TemporaryFile("w+") as errors:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "e2e.cluster.supervise", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=error_file,
+            stderr=errors,
             text=True,
         )
-    try:
-        started = _relay(supervisor)
+        try:
+            started = _relay(supervisor)
+        except BaseException:
+            supervisor.terminate()
+            supervisor.wait()
+            raise
         if started is None:
             supervisor.wait()
-            raise CommandError(f"the cluster did not come up:\n{errors.read_text()}")
-    except BaseException:
-        supervisor.terminate()
-        supervisor.wait()
-        raise
-    finally:
-        errors.unlink()
+            errors.seek(0)
+            raise CommandError(f"the cluster did not come up:\n{errors.read()}")
     file = registry.clusters_root() / started / "kubeconfigs" / f"{ADMIN}.yaml"
     print(f"cluster {started} is ready:\n  export KUBECONFIG={file}")
     print(f"  {chain.program('kubectl')} get clustertrainingruntimes")
@@ -72,7 +70,7 @@ def down(name: str | None, *, every: bool) -> None:
         _wait_gone(note)
         print(f"cluster {note.name} is down")
     if not chosen:
-        print("no cluster is up")
+        print("no cluster was started by hand")
 
 
 def status() -> None:
@@ -114,8 +112,8 @@ def logs(name: str | None, program: str | None, lines: int) -> None:
     if program is not None and program not in found:
         raise CommandError(f"no log of {program!r}; there is {', '.join(found)}")
     for stem in found if program is None else [program]:
-        text = found[stem].read_text(errors="replace").splitlines()[-lines:]
-        print(f"==> {found[stem]} <==", *text, "", sep="\n")
+        text = found[stem].read_text(errors="replace").splitlines()
+        print(f"==> {found[stem]} <==", *text[max(0, len(text) - lines) :], "", sep="\n")
 
 
 def _relay(supervisor: "subprocess.Popen[str]") -> str | None:

@@ -38,7 +38,7 @@ class Ground(NamedTuple):
 
 
 def all_programs(ground: Ground) -> dict[str, Program]:
-    """Return every program of the chain in the order it is started."""
+    """Return every program of the chain by its name."""
     makers = (
         _etcd,
         _kube_apiserver,

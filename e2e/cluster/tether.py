@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from types import FrameType
 
 __all__ = ["die_with_parent", "outlive_parent", "tethered"]
@@ -55,7 +54,8 @@ def _run_group(parent: int, command: list[str]) -> int:
 
     def end_group(number: int, _frame: FrameType | None) -> None:
         if child is not None:
-            _kill_group(child.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # nobody in a group can fork away from this
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -63,18 +63,6 @@ def _run_group(parent: int, command: list[str]) -> int:
     die_with_parent(signal.SIGTERM, parent)
     child = subprocess.Popen(tethered(command), process_group=0)
     return child.wait()
-
-
-def _kill_group(group: int) -> None:
-    """Kill a process group until nobody is left in it: a member may fork while it is killed."""
-    for _ in range(100):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(group, os.WNOHANG)
-        time.sleep(0.01)
 
 
 if __name__ == "__main__":

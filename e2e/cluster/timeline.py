@@ -204,15 +204,22 @@ class Timeline:
 
 
 def replay(history: Sequence[Moment]) -> Iterator[tuple[Moment, State]]:
-    """Yield each moment with the state right after it. The state is one mapping that moves on."""
-    state: dict[Key, Obj] = {}
+    """Yield each moment with the state right after it, beginning with what was there before.
+
+    The state is one mapping that moves on.
+    """
+    listed = [moment for moment in history if moment.type == "LISTED"]
+    state: dict[Key, Obj] = {moment.key: moment.obj for moment in listed}
+    if listed:
+        yield listed[-1], state
     for moment in history:
+        if moment.type == "LISTED":
+            continue
         if moment.type == "DELETED":
             state.pop(moment.key, None)
         else:
             state[moment.key] = moment.obj
-        if moment.type != "LISTED":
-            yield moment, state
+        yield moment, state
 
 
 def _key(resource: Resource, obj: Obj) -> Key:

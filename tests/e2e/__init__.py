@@ -1,0 +1,1 @@
+"""The parts of the real chain that need no cluster to be tested."""

@@ -1,0 +1,58 @@
+"""One collection of an API server, reduced to a list and a watch that a test tells what to say."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, cast
+
+from e2e.cluster.api import Api
+from e2e.cluster.resources import Obj, Resource
+
+__all__ = ["CLOSED", "Line", "ScriptedApi", "event"]
+
+CLOSED = None  # the server ends the watch
+Line: TypeAlias = bytes | Exception | None  # what comes next on the watch, or breaks it
+
+
+class ScriptedApi:
+    """Stands in for `Api` where only `list` and `stream` are called; nothing is sent unasked."""
+
+    def __init__(self, *listed: Obj, version: int = 1) -> None:
+        self.listed = list(listed)
+        self.version = version
+        self._lines: asyncio.Queue[Line] = asyncio.Queue()
+
+    def as_api(self) -> Api:
+        """Return the same object under the type that its users ask for."""
+        return cast("Api", self)
+
+    def send(self, *lines: Line) -> None:
+        """Put lines on the watch."""
+        for line in lines:
+            self._lines.put_nowait(line)
+
+    async def list(
+        self, _resource: Resource, _namespace: str | None = None, **_query: str
+    ) -> tuple[list[Obj], str]:
+        """Return what is told to be there, as late as an answer from elsewhere."""
+        await asyncio.sleep(0)
+        return [*self.listed], str(self.version)
+
+    @asynccontextmanager
+    async def stream(
+        self, _path: str, _query: Mapping[str, str]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the watch."""
+        yield self._read()
+
+    async def _read(self) -> AsyncIterator[bytes]:
+        while (line := await self._lines.get()) is not CLOSED:
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+
+def event(kind: str, obj: Mapping[str, Any]) -> bytes:
+    """Return the line of one watch event."""
+    return json.dumps({"type": kind, "object": obj}).encode()
