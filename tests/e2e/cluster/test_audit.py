@@ -67,7 +67,7 @@ def test_read_writes(case: Case[list[bytes], list[Write]]) -> None:
 
 def test_a_broken_line_in_the_middle_is_an_error() -> None:
     """Only what is still being written may be torn; anything else would hide writes."""
-    with pytest.raises(ValueError, match="Unterminated string|Expecting"):
+    with pytest.raises(ValueError, match=r"Unterminated string|Expecting"):
         list(read_writes([line(POD)[:-9], line(POD)]))
 
 
