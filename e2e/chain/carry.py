@@ -32,7 +32,7 @@ async def bind_until(
     bound: dict[str, str] = {}
     next_node = itertools.cycle(nodes)
     async for state in timeline.follow(done, timeout_s):
-        for pod in [obj for key, obj in state.items() if key.plural == PODS.plural]:
+        for pod in [obj for key, obj in state.items() if key.resource == PODS]:
             name = pod["metadata"]["name"]
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue

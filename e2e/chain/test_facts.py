@@ -51,7 +51,7 @@ async def _suspend(cluster: Cluster, namespace: str, *, suspended: bool) -> None
 
 
 def _all_running(state: State) -> bool:
-    phases = [obj["status"]["phase"] for key, obj in state.items() if key.plural == PODS.plural]
+    phases = [obj["status"]["phase"] for key, obj in state.items() if key.resource == PODS]
     return phases == ["Running"] * PODS_WANTED
 
 

@@ -91,7 +91,7 @@ def _finishing(runtime: Obj) -> Obj:
 
 
 def _is_complete(state: State) -> bool:
-    return any(k.plural == TRAINJOBS.plural and condition(o, "Complete") for k, o in state.items())
+    return any(k.resource == TRAINJOBS and condition(o, "Complete") for k, o in state.items())
 
 
 def _stages_in(runtime: str, order: list[str]) -> list[range]:
@@ -115,7 +115,7 @@ def _replicated_job(seen: Timeline, pod: str) -> str:
 
 def _gpus_of(seen: Timeline) -> int:
     """Add up what the pods of the trainer asked for."""
-    pods = {m.key.name: m.obj for m in seen.moments if m.key.plural == PODS.plural}
+    pods = {m.key.name: m.obj for m in seen.moments if m.key.resource == PODS}
     containers = [
         c for pod in pods.values() for c in pod["spec"]["containers"] if c["name"] == "node"
     ]
@@ -123,7 +123,7 @@ def _gpus_of(seen: Timeline) -> int:
 
 
 def _row(runtime: str, seen: Timeline, order: list[str]) -> tuple[str, ...]:
-    jobs = sorted({m.key.name for m in seen.moments if m.key.plural == JOBS.plural})
+    jobs = sorted({m.key.name for m in seen.moments if m.key.resource == JOBS})
     runs = [f"{order.count(name)} {name}" for name in dict.fromkeys(order)]
     short = ", ".join(job.removeprefix("job-") for job in jobs)
     return runtime, "3", short, " → ".join(runs), f"{seen.moments[-1].at_s:.1f} s"
@@ -153,5 +153,5 @@ def _bound_without_a_node(state: State) -> bool:
         obj.get("status", {}).get("phase") == "Bound"
         and "volume.kubernetes.io/selected-node" not in obj["metadata"].get("annotations", {})
         for key, obj in state.items()
-        if key.plural == PVCS.plural
+        if key.resource == PVCS
     )

@@ -28,7 +28,7 @@ class Gap(AssertionError):
 class Key(NamedTuple):
     """Which object."""
 
-    plural: str
+    resource: Resource
     namespace: str
     name: str
 
@@ -86,7 +86,7 @@ class Timeline:
 
     def of(self, resource: Resource) -> list[Obj]:
         """Return the objects of one kind as they are now."""
-        return [obj for key, obj in self.state.items() if key.plural == resource.plural]
+        return [obj for key, obj in self.state.items() if key.resource == resource]
 
     def history(self) -> list[Moment]:
         """Return every moment in the order the store saw them, over all kinds."""
@@ -128,6 +128,7 @@ class Timeline:
 
     def never(self, true_of: Callable[[State], bool], what: str) -> None:
         """Fail when something was true at any moment so far."""
+        self._check()
         for moment, state in replay(self.history()):
             if true_of(state):
                 seen = _describe(moment.key, moment.obj)
@@ -147,7 +148,7 @@ class Timeline:
         self, resource: Resource, listed: Mapping[Key, int], version: int, state: State
     ) -> bool:
         """Say whether the record is at least as far as a list made at *version*."""
-        seen = {key: _version(obj) for key, obj in state.items() if key.plural == resource.plural}
+        seen = {key: _version(obj) for key, obj in state.items() if key.resource == resource}
         for moment in self.moments:
             if moment.type == "DELETED" and moment.key not in seen:
                 seen[moment.key] = moment.version
@@ -224,7 +225,7 @@ def replay(history: Sequence[Moment]) -> Iterator[tuple[Moment, State]]:
 
 def _key(resource: Resource, obj: Obj) -> Key:
     metadata = obj["metadata"]
-    return Key(resource.plural, metadata.get("namespace", ""), metadata["name"])
+    return Key(resource, metadata.get("namespace", ""), metadata["name"])
 
 
 def _version(obj: Obj) -> int:
@@ -233,4 +234,4 @@ def _version(obj: Obj) -> int:
 
 def _describe(key: Key, obj: Obj) -> str:
     phase = obj.get("status", {}).get("phase", "")
-    return f"{key.plural} {key.namespace}/{key.name} {phase}".rstrip()
+    return f"{key.resource.plural} {key.namespace}/{key.name} {phase}".rstrip()

@@ -66,7 +66,7 @@ def _absent(replicated: Obj) -> Iterator[Row]:
 
 
 def _objects(state: State, resource: Resource) -> list[Obj]:
-    found = [obj for key, obj in state.items() if key.plural == resource.plural]
+    found = [obj for key, obj in state.items() if key.resource == resource]
     return sorted(found, key=lambda obj: str(obj["metadata"]["name"]))
 
 

@@ -34,11 +34,11 @@ def moment(kind: str, obj: Obj, resource: Resource = CONFIG_MAPS) -> Moment:
     """Return a moment; the later its version, the later it reached us."""
     metadata = obj["metadata"]
     version = int(metadata["resourceVersion"])
-    key = Key(resource.plural, metadata["namespace"], metadata["name"])
+    key = Key(resource, metadata["namespace"], metadata["name"])
     return Moment(version / 10, version, kind, key, obj)
 
 
-FLAG = Key("configmaps", "ns", "flag")
+FLAG = Key(CONFIG_MAPS, "ns", "flag")
 EXPIRED = b'{"type": "ERROR", "object": {"message": "too old resource version"}}'
 SENSELESS = "configmaps ns/flag makes no sense here"
 BACK = "configmaps ns/flag went back to version"
