@@ -20,6 +20,7 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 	@touch $@
 
 demo: setup ## a real control plane on this machine, and what TrainJobs do on it
+	$(PY) -m e2e.cluster build
 	$(PY) -m e2e.demo
 
 test: setup ## every test: builds the real chain the first time, which takes minutes

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from e2e.cluster import resources
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.furnish import CACHE_INITIALIZER
@@ -92,7 +93,7 @@ async def namespace(cluster: Cluster) -> AsyncIterator[str]:
 
 async def make_namespace(cluster: Cluster, name: str) -> None:
     """Make a namespace in which any shipped runtime works."""
-    await cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await cluster.api.create(resources.namespace(name))
     metadata = {"namespace": name, "name": CACHE_INITIALIZER}
     await cluster.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     await cluster.until_found(SERVICE_ACCOUNTS, name, "default")

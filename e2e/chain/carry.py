@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import PODS, PVCS, STORAGE_CLASSES, Obj
+from e2e.cluster.stages import SELECTED_NODE
 from e2e.cluster.timeline import State, Timeline
 
 __all__ = ["bind_until"]
-
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 async def bind_until(
@@ -29,29 +28,32 @@ async def bind_until(
     """
     classes, _ = await cluster.api.list(STORAGE_CLASSES)
     waiting = {c["metadata"]["name"] for c in classes if _waits_for_consumer(c)}
-    bound: dict[str, str] = {}
+    chosen: dict[str, str] = {}
+    bound: list[str] = []
     next_node = itertools.cycle(nodes)
     async for state in timeline.follow(done, timeout_s):
         for pod in [obj for key, obj in state.items() if key.resource == PODS]:
             name = pod["metadata"]["name"]
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
-            node = bound.get(name) or next(next_node)
-            claims = [obj for obj in timeline.of(PVCS) if obj["metadata"]["name"] in _claims(pod)]
+            node = chosen[name] if name in chosen else chosen.setdefault(name, next(next_node))
+            wanted = _claims(pod)
+            claims = [obj for obj in timeline.of(PVCS) if obj["metadata"]["name"] in wanted]
             for claim in claims:
                 await _choose_node(cluster, claim, node, waiting)
-            if name not in bound and all(_is_bound(claim) for claim in claims):
-                bound[name] = node
+            ready = len(claims) == len(wanted) and all(_is_bound(claim) for claim in claims)
+            if name not in bound and ready:
+                bound.append(name)
                 await cluster.api.bind(pod["metadata"]["namespace"], name, node)
-    return list(bound)
+    return bound
 
 
 async def _choose_node(cluster: Cluster, claim: Obj, node: str, waiting: set[str]) -> None:
     """Tell a claim that waits for its first consumer where that will run."""
     metadata = claim["metadata"]
-    chosen = metadata.get("annotations", {}).get(_SELECTED_NODE)
+    chosen = metadata.get("annotations", {}).get(SELECTED_NODE)
     if claim["spec"]["storageClassName"] in waiting and not chosen:
-        patch = {"metadata": {"annotations": {_SELECTED_NODE: node}}}
+        patch = {"metadata": {"annotations": {SELECTED_NODE: node}}}
         await cluster.api.merge(PVCS, metadata["namespace"], metadata["name"], patch)
 
 

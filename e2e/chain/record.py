@@ -14,9 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from e2e.cluster import resources
+from e2e.cluster.binaries import ensure_chain
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NAMESPACES, Obj
+from e2e.cluster.together import together
 from e2e.cluster.trainjobs import Submission
 
 __all__ = ["FIXTURES", "all_cases", "record"]
@@ -77,7 +80,7 @@ async def record(cluster: Cluster) -> Mapping[Path, str]:
     """Submit every case to a chain and return the text of every fixture by its path."""
     runtimes, _ = await cluster.api.list(CLUSTER_RUNTIMES)
     cases = list(all_cases([runtime["metadata"]["name"] for runtime in runtimes]))
-    texts = await asyncio.gather(*(_record(cluster, i, case) for i, case in enumerate(cases)))
+    texts = await together((_record(cluster, i, case) for i, case in enumerate(cases)), at_once=16)
     files = {case.file: text for case, text in zip(cases, texts, strict=True)}
     for runtime in runtimes:
         file = Path("runtimes") / f"{runtime['metadata']['name']}.yaml"
@@ -87,9 +90,7 @@ async def record(cluster: Cluster) -> Mapping[Path, str]:
 
 async def _record(cluster: Cluster, number: int, case: RecordedCase) -> str:
     namespace = f"record-{number}"
-    await cluster.api.create(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    )
+    await cluster.api.create(resources.namespace(namespace))
     submitted = case.submission(namespace).trainjob()
     await cluster.api.create(submitted)
     await cluster.until_found(JOBSETS, namespace, "job")
@@ -128,4 +129,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
     asyncio.run(main())

@@ -7,11 +7,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from e2e.chain.carry import bind_until
 from e2e.cluster.api import Api, ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU, GPU_MEMORY_LABEL, RACK_LABEL, NodeShape
-from e2e.cluster.resources import CONFIG_MAPS, NODES, PODS, Obj
-from e2e.cluster.trainjobs import Submission
+from e2e.cluster.ports import BLOCK_SIZE
+from e2e.cluster.resources import CONFIG_MAPS, NODES, PODS, PVCS, TRAINJOBS, Obj
+from e2e.cluster.stages import RUN_SECONDS
+from e2e.cluster.timeline import State
+from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 
 
 async def test_every_program_can_be_killed_and_started_again(own_cluster: Cluster) -> None:
@@ -24,9 +28,11 @@ async def test_every_program_can_be_killed_and_started_again(own_cluster: Cluste
         await own_cluster.ready(process.name)
         assert process.identity not in (None, before)
 
-    async with own_cluster.timeline(PODS) as seen:
-        await own_cluster.api.create(Submission("job", "torch-distributed").trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the chain makes the pod")
+    async with own_cluster.timeline(TRAINJOBS, PODS, PVCS) as seen:
+        patches = pod_annotations({"node": {RUN_SECONDS: "0"}})
+        job = Submission("job", "torch-distributed", patches=patches)
+        await own_cluster.api.create(job.trainjob())
+        await bind_until(own_cluster, seen, ["node-0"], _is_complete)
 
 
 async def test_stop_asks_before_it_insists(own_cluster: Cluster) -> None:
@@ -55,28 +61,65 @@ async def test_a_frozen_api_server_answers_nobody(own_cluster: Cluster) -> None:
     assert len(nodes) == 4
 
 
-async def test_the_proxy_delays_cuts_and_refuses(cluster: Cluster, namespace: str) -> None:
-    """Each fault is what a client would see of a slow, a restarting or a busy API server."""
+async def test_the_proxy_delays_and_cuts(cluster: Cluster, namespace: str) -> None:
+    """A request takes as long as it is told to, and a reset ends it on the way."""
     async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:
-        assert await _takes_s(through) < 0.5
+        await through.list(NODES)
         proxy.delay(0.5)
         assert await _takes_s(through) >= 0.5
-        proxy.delay(0)
 
-        proxy.burst(429, count=2, applies=lambda method, _path: method == "POST")
-        for _ in range(2):
-            with pytest.raises(ApiError, match="429 TooManyRequests"):
-                await through.create(_config_map(namespace))
-            await through.list(NODES)  # only what the burst applies to is refused
-        await through.create(_config_map(namespace))
-        assert proxy.refusals_left == 0
-
-        proxy.delay(5)
-        asked = asyncio.create_task(through.create(_config_map(namespace, "late")))
+        proxy.delay(60)
+        asked = asyncio.create_task(through.create(_config_map(namespace)))
         await asyncio.sleep(0.1)
         proxy.reset()
         with pytest.raises(aiohttp.ClientError):
             await asked
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_the_proxy_refuses_what_it_is_told_to(
+    status: int, cluster: Cluster, namespace: str
+) -> None:
+    """A burst refuses so many requests of the chosen kind, as a busy API server would."""
+    async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:
+        proxy.burst(status, count=2, applies=lambda method, _path: method == "POST")
+        for _ in range(2):
+            with pytest.raises(ApiError, match=f"{status} .*refused by the fault proxy") as refused:
+                await through.create(_config_map(namespace))
+            assert refused.value.retry_after_s == 1
+            await through.list(NODES)  # only what the burst applies to is refused
+
+        await through.create(_config_map(namespace))
+        assert proxy.refusals_left == 0
+        assert proxy.answered == {status: 2, 200: 2, 201: 1}
+
+
+async def test_the_proxy_goes_away_and_comes_back(cluster: Cluster) -> None:
+    """Shut, it is a server that is not there; opened again, it answers under the same address."""
+    async with cluster.proxy() as proxy, cluster.connect(proxy.url) as through:
+        await proxy.shut()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await through.list(NODES)
+
+        await proxy.open()
+
+        assert (await through.list(NODES))[0]
+
+
+async def test_the_proxy_hides_no_outage(own_cluster: Cluster) -> None:
+    """With the API server gone its clients see a broken connection, not an answer."""
+    async with own_cluster.proxy() as proxy, own_cluster.connect(proxy.url) as through:
+        await own_cluster.process("kube-apiserver").kill()
+
+        with pytest.raises(aiohttp.ClientError):
+            await through.list(NODES)
+
+
+async def test_proxies_give_their_ports_back(cluster: Cluster) -> None:
+    """A long run may open as many proxies as it likes, one after the other."""
+    for _ in range(BLOCK_SIZE + 1):
+        async with cluster.proxy():
+            pass
 
 
 async def test_a_watch_goes_through_the_proxy_and_is_cut(cluster: Cluster, namespace: str) -> None:
@@ -127,14 +170,17 @@ async def test_a_service_account_is_who_it_is(cluster: Cluster, namespace: str) 
 
 
 async def test_kubectl_goes_through_the_proxy(cluster: Cluster) -> None:
-    """Real programs can be sent through the proxy: by a kubeconfig, as administrator or account."""
+    """Real programs can be sent through the proxy, as administrator or as an account."""
     async with cluster.proxy() as proxy:
+        account = await cluster.service_account_kubeconfig("default", "default", proxy.url)
+        refusal = await _kubectl(cluster, account, "get", "nodes")
         names = await _kubectl(
             cluster, cluster.proxied_kubeconfig(proxy), "get", "nodes", "-o", "name"
         )
 
     assert "node/node-0" in names.splitlines()
-    assert proxy.answered[200] > 0
+    assert 'User "system:serviceaccount:default:default" cannot list' in refusal
+    assert (proxy.answered[200] > 0, proxy.answered[403] > 0) == (True, True)
 
 
 async def test_nodes_are_as_they_were_ordered(cluster: Cluster) -> None:
@@ -165,6 +211,10 @@ async def _kubectl(cluster: Cluster, kubeconfig: Path, *arguments: str) -> str:
     )
     output, _ = await process.communicate()
     return output.decode()
+
+
+def _is_complete(state: State) -> bool:
+    return any(k.resource == TRAINJOBS and condition(o, "Complete") for k, o in state.items())
 
 
 async def _takes_s(api: Api) -> float:

@@ -16,8 +16,8 @@ from e2e.cluster.resources import (
     TRAINJOBS,
     Obj,
 )
-from e2e.cluster.stages import RUN_SECONDS, WAITING_CLASS
-from e2e.cluster.timeline import State, Timeline
+from e2e.cluster.stages import RUN_SECONDS, SELECTED_NODE, WAITING_CLASS
+from e2e.cluster.timeline import State, Timeline, replay
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations, replicated_jobs
 
 # runtime -> its stages: what exists together, in the order it comes into being
@@ -62,6 +62,7 @@ async def test_runtime_reaches_complete(
     assert stages == [sorted(stage) for stage in STAGES[runtime]]
     assert order.count("node") + order.count("launcher") == 3
     assert _gpus_of(seen) == 3 * 1
+    assert _too_early(seen, STAGES[runtime]) == []
 
 
 async def test_torchtune_waits_for_its_first_consumer(cluster: Cluster, namespace: str) -> None:
@@ -90,6 +91,25 @@ def _finishing(runtime: Obj) -> Obj:
     return pod_annotations({name: {RUN_SECONDS: RUNS_FOR} for name in finishing})
 
 
+def _too_early(seen: Timeline, stages: list[list[str]]) -> list[str]:
+    """Return the pods that were created before the stage ahead of theirs was ready or done."""
+    stage_of = {name: number for number, stage in enumerate(stages) for name in stage}
+    early = []
+    for moment, state in replay(seen.history()):
+        if moment.type != "ADDED" or moment.key.resource != PODS:
+            continue
+        pods = [obj for key, obj in state.items() if key.resource == PODS]
+        ahead = stage_of[_part_of(moment.obj)] - 1
+        before = [pod for pod in pods if stage_of[_part_of(pod)] == ahead]
+        if ahead >= 0 and not (before and all(_is_ready_or_done(pod) for pod in before)):
+            early.append(moment.key.name)
+    return early
+
+
+def _is_ready_or_done(pod: Obj) -> bool:
+    return condition(pod, "Ready") or pod["status"]["phase"] == "Succeeded"
+
+
 def _is_complete(state: State) -> bool:
     return any(k.resource == TRAINJOBS and condition(o, "Complete") for k, o in state.items())
 
@@ -108,8 +128,11 @@ def _stages_in(runtime: str, order: list[str]) -> list[range]:
 
 
 def _replicated_job(seen: Timeline, pod: str) -> str:
-    first = next(m.obj for m in seen.moments if m.key.name == pod)
-    name: str = first["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
+    return _part_of(next(m.obj for m in seen.moments if m.key.name == pod))
+
+
+def _part_of(pod: Obj) -> str:
+    name: str = pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
     return name
 
 
@@ -151,7 +174,7 @@ async def _with_waiting_class(cluster: Cluster, runtime: str, namespace: str) ->
 def _bound_without_a_node(state: State) -> bool:
     return any(
         obj.get("status", {}).get("phase") == "Bound"
-        and "volume.kubernetes.io/selected-node" not in obj["metadata"].get("annotations", {})
+        and SELECTED_NODE not in obj["metadata"].get("annotations", {})
         for key, obj in state.items()
         if key.resource == PVCS
     )

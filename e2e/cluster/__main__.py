@@ -1,6 +1,7 @@
 """The chain from the command line: `python -m e2e.cluster up|down|status|kubeconfig|logs|build`."""
 
 import argparse
+import re
 import sys
 
 from aiohttp import ClientError
@@ -12,7 +13,7 @@ from e2e.cluster.binaries import BuildError, ensure_chain
 
 def main(arguments: list[str]) -> int:
     """Do what was asked; 2 for what cannot be asked, 130 for Ctrl-C, as shells do."""
-    asked = _parser().parse_args(arguments)
+    asked = parser().parse_args(arguments)
     try:
         _run(asked)
     except (commands.CommandError, BuildError, ApiError, ClientError) as error:
@@ -39,14 +40,17 @@ def _run(asked: argparse.Namespace) -> None:
             print(ensure_chain().folder)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return what the command line may say."""
+    commands_parser = argparse.ArgumentParser(
         prog="python -m e2e.cluster",
         description="A real Kubeflow Trainer control plane on this machine, without containers.",
     )
-    verbs = parser.add_subparsers(dest="command", required=True)
+    verbs = commands_parser.add_subparsers(dest="command", required=True)
     up = verbs.add_parser("up", help="start a cluster that stays until `down`")
-    up.add_argument("name", nargs="?", default="chain", help="a number is added when it is taken")
+    up.add_argument(
+        "name", nargs="?", default="chain", type=_name, help="a number is added when it is taken"
+    )
     up.add_argument("--nodes", type=_count, default=4, metavar="N", help="GPU nodes (4)")
     up.add_argument("--gpus", type=_count, default=8, metavar="N", help="GPUs of each node (8)")
     up.add_argument("--kube-scheduler", action="store_true", help="run kube-scheduler as well")
@@ -64,11 +68,20 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("program", nargs="?")
     logs.add_argument("-n", "--lines", type=_count, default=20, metavar="N")
     verbs.add_parser("build", help="build the programs now and print where they are")
-    return parser
+    return commands_parser
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not lower-case letters, digits and dashes")
+    return text
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is below zero")
     return number

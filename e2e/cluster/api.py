@@ -11,10 +11,12 @@ import aiohttp
 
 from e2e.cluster.kubeconfig import ADMIN, Credentials
 from e2e.cluster.resources import BY_KIND, PODS, SERVICE_ACCOUNTS, Obj, Resource
+from e2e.cluster.together import together
 
 __all__ = ["Api", "ApiError"]
 
 _CONNECTIONS = 64
+_TOKEN_S = 30 * 24 * 3600  # as long as the cluster's certificates
 _APPLY = "application/apply-patch+yaml"
 _NOT_YET = (404, 429, 503)  # unknown; its storage is being set up; not served yet
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -24,12 +26,16 @@ _MERGE = "application/merge-patch+json"
 class ApiError(Exception):
     """The API server refused; `status` is its HTTP status, `reason` its word for it."""
 
-    def __init__(self, request: str, status: int, body: str) -> None:
+    def __init__(
+        self, request: str, status: int, body: str, retry_after_s: int | None = None
+    ) -> None:
         self.status = status
+        self.retry_after_s = retry_after_s
         try:
-            answer = json.loads(body)
+            decoded = json.loads(body)
         except ValueError:
-            answer = {}
+            decoded = None
+        answer = decoded if isinstance(decoded, dict) else {}
         self.reason = answer.get("reason", "")
         super().__init__(f"{request}: {status} {self.reason}: {answer.get('message') or body}")
 
@@ -45,7 +51,7 @@ class Api:
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers={"Authorization": f"Bearer {token}"},
-            timeout=aiohttp.ClientTimeout(total=None, connect=10),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         )
 
     @classmethod
@@ -83,7 +89,9 @@ class Api:
         ) as response:
             text = await response.text()
             if response.status >= 400:
-                raise ApiError(f"{method} {path}", response.status, text)
+                wait = response.headers.get("Retry-After")
+                wait_s = None if wait is None else int(wait)
+                raise ApiError(f"{method} {path}", response.status, text, wait_s)
             return json.loads(text) if text.startswith("{") else text
 
     @asynccontextmanager
@@ -142,15 +150,7 @@ class Api:
 
     async def create_all(self, objects: Iterable[Obj], in_flight: int = 32) -> None:
         """Create many objects, some at a time."""
-        gate = asyncio.Semaphore(in_flight)
-
-        async def create(obj: Obj) -> None:
-            async with gate:
-                await self.create(obj)
-
-        async with asyncio.TaskGroup() as group:
-            for obj in objects:
-                group.create_task(create(obj))
+        await together((self.create(obj) for obj in objects), in_flight)
 
     async def apply(self, obj: Obj, manager: str) -> Obj:
         """Apply an object server-side, taking over what others own."""
@@ -193,7 +193,11 @@ class Api:
     async def service_account_token(self, namespace: str, name: str) -> str:
         """Ask for a token of a ServiceAccount, as the kubelet does for its pods."""
         path = SERVICE_ACCOUNTS.path(namespace, name, "token")
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": _TOKEN_S},
+        }
         answer = await self.request("POST", path, body)
         token: str = answer["status"]["token"]
         return token

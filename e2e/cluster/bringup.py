@@ -1,6 +1,5 @@
 """From nothing to a chain that takes TrainJobs, and back to nothing."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -16,7 +15,8 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubeconfig import Credentials, make_tokens
 from e2e.cluster.ports import PortBlock, reserve_ports
 from e2e.cluster.programs import Ground
-from e2e.cluster.registry import Note, RunFolder
+from e2e.cluster.registry import Note, RunFolder, sweep
+from e2e.cluster.together import together
 
 __all__ = ["Options", "running_cluster"]
 
@@ -49,6 +49,7 @@ async def running_cluster(options: Options | None = None) -> AsyncIterator[Clust
     """
     options = options or Options()
     chain = ensure_chain()
+    sweep()
     began = time.monotonic()
     with RunFolder(options.name) as folder, closing(reserve_ports()) as ports:
         ground, credentials = _lay_ground(folder, chain, ports)
@@ -94,25 +95,21 @@ class _Start:
         await self._programs("etcd")
         await self._programs("kube-apiserver")
         await cluster.api.create_all(furnish.namespaces())
-        await furnish.install_crds(cluster.api, catalog)
+        await cluster.guarded(furnish.install_crds(cluster.api, catalog))
         self._say("CRDs are served")
         # The controller manager learns the kinds it collects when it starts: after the CRDs.
         await self._programs("kube-controller-manager", "jobset", "trainer", "kwok")
-        await furnish.furnish(cluster.api, cluster.ground, catalog, credentials)
+        await cluster.guarded(furnish.furnish(cluster.api, cluster.ground, catalog, credentials))
         self._say("webhooks, runtimes and storage classes are installed")
         if scheduler:
             await self._programs("kube-scheduler")
-        for process in cluster.processes:
-            process.check()
         self._write_note(ready=True)
 
     async def _programs(self, *names: str) -> None:
         for name in names:
             self._cluster.process(name).start()
         self._write_note(ready=False)
-        async with asyncio.TaskGroup() as group:
-            for name in names:
-                group.create_task(self._cluster.ready(name))
+        await together(self._cluster.ready(name) for name in names)
         self._say(f"{', '.join(names)} up")
 
     def _write_note(self, *, ready: bool) -> None:

@@ -1,7 +1,8 @@
 """One running chain, as tests use it. `bringup` makes it and ends it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -77,7 +78,8 @@ class Cluster:
         *server* may name a proxy to go through.
         """
         token = await self.api.service_account_token(namespace, name)
-        return self._write_kubeconfig(f"{namespace}.{name}", token, server)
+        port = server.rpartition(":")[2]
+        return self._write_kubeconfig(f"{namespace}.{name}{port and '-by-'}{port}", token, server)
 
     def proxied_kubeconfig(self, proxy: FaultProxy) -> Path:
         """Write and return an administrator's kubeconfig that goes through a proxy."""
@@ -90,11 +92,32 @@ class Cluster:
         nodes = make_nodes(count, shape, prefix=prefix, racks=racks)
         await self.api.create_all(nodes)
         names = [node["metadata"]["name"] for node in nodes]
+        await self.guarded(self._until_usable(set(names)))
+        return names
+
+    async def _until_usable(self, names: set[str]) -> None:
         while True:
             listed, _ = await self.api.list(NODES)
-            if set(names) <= {node["metadata"]["name"] for node in listed if _is_usable(node)}:
-                return names
+            if names <= {node["metadata"]["name"] for node in listed if _is_usable(node)}:
+                return
             await asyncio.sleep(0.05)
+
+    async def guarded(self, work: Coroutine[object, object, None]) -> None:
+        """Do what every program of the chain is needed for; fail as soon as one is gone."""
+        task = asyncio.create_task(work)
+        deadline = time.monotonic() + _READY_S
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=0.2)
+                for process in self.processes:
+                    process.check()
+                if time.monotonic() > deadline:
+                    message = f"the chain did not do its part within {_READY_S:g} s"
+                    raise TimeoutError(message)
+        finally:
+            task.cancel()  # does nothing to a task that is done
+            await asyncio.wait([task])
+        task.result()
 
     async def until_found(self, resource: Resource, namespace: str | None, name: str) -> None:
         """Wait until an object that a controller makes is there."""
@@ -107,14 +130,13 @@ class Cluster:
     @asynccontextmanager
     async def proxy(self) -> AsyncIterator[FaultProxy]:
         """Run a proxy in front of the API server that can delay, cut and refuse."""
-        proxy = FaultProxy(
-            upstream=self.api.url,
-            port=self.free_port(),
-            serving=self.ground.serving,
-            authority=self.ground.authority,
-        )
-        async with proxy:
-            yield proxy
+        port = self.free_port()
+        proxy = FaultProxy(self.api.url, port, self.ground.serving, self.ground.authority)
+        try:
+            async with proxy:
+                yield proxy
+        finally:
+            self._ports.give_back(port)
 
     @property
     def audit(self) -> AuditLog:

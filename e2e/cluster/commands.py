@@ -20,6 +20,7 @@ from e2e.cluster.supervise import READY
 __all__ = ["CommandError", "down", "kubeconfig_path", "logs", "status", "up"]
 
 _DOWN_S = 15.0
+_US = f"{os.path.relpath(sys.executable)} -m e2e.cluster"  # as it can be typed here
 
 
 class CommandError(Exception):
@@ -53,7 +54,7 @@ def up(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -> None:
     file = registry.clusters_root() / started / "kubeconfigs" / f"{ADMIN}.yaml"
     print(f"cluster {started} is ready:\n  export KUBECONFIG={file}")
     print(f"  {chain.program('kubectl')} get clustertrainingruntimes")
-    print(f"  python -m e2e.cluster down {started}")
+    print(f"  {_US} down {started}")
 
 
 def down(name: str | None, *, every: bool) -> None:
@@ -133,7 +134,7 @@ def _pick(name: str | None, notes: Mapping[str, Note]) -> Note:
     if name is not None and name in notes:
         return notes[name]
     if not notes:
-        raise CommandError("no cluster is up: `python -m e2e.cluster up` starts one")
+        raise CommandError(f"no cluster is up: `{_US} up` starts one")
     problem = f"no cluster is called {name}" if name else "several clusters are up: name one"
     raise CommandError(f"{problem}; there is {', '.join(notes)}")
 
@@ -147,7 +148,7 @@ def _wait_gone(note: Note) -> None:
             for who in everyone:
                 who.send(signal.SIGKILL)
         time.sleep(0.02)
-    registry.remove(note.folder)
+    registry.sweep()  # of what a killed owner left
 
 
 async def _request_token(note: Note, namespace: str, account: str) -> str:

@@ -11,7 +11,7 @@ from e2e.cluster.api import Api
 from e2e.cluster.catalog import Catalog
 from e2e.cluster.kubeconfig import Credentials, tokens_csv, write_kubeconfig
 from e2e.cluster.programs import Ground
-from e2e.cluster.resources import SERVICE_ACCOUNTS, Obj
+from e2e.cluster.resources import SERVICE_ACCOUNTS, Obj, namespace
 
 __all__ = ["CACHE_INITIALIZER", "furnish", "install_crds", "namespaces", "write_files"]
 
@@ -79,10 +79,7 @@ async def furnish(api: Api, ground: Ground, catalog: Catalog, credentials: Crede
 
 def namespaces() -> Iterable[Obj]:
     """Return the namespaces the managers think they live in."""
-    return (
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        for name in _NAMESPACES
-    )
+    return [namespace(name) for name in _NAMESPACES]
 
 
 def _with_urls(configurations: list[Obj], url: str, bundle: str) -> list[Obj]:

@@ -114,6 +114,15 @@ class FaultProxy:
         if (refusal := self._refusal(request)) is not None:
             self.answered[refusal.status] += 1
             return refusal
+        try:
+            return await self._ask_upstream(request)
+        except aiohttp.ClientError:
+            # What happened to the API server's connection happens to the client's.
+            if request.transport is not None:
+                request.transport.abort()
+            raise web.HTTPBadGateway from None  # nobody hears it
+
+    async def _ask_upstream(self, request: web.Request) -> web.StreamResponse:
         async with self._session.request(
             request.method,
             self._upstream + request.raw_path,

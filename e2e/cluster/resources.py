@@ -25,6 +25,7 @@ __all__ = [
     "VALIDATING_WEBHOOKS",
     "Obj",
     "Resource",
+    "namespace",
 ]
 
 Obj = dict[str, Any]  # one Kubernetes object as JSON
@@ -100,6 +101,12 @@ CLUSTER_RUNTIMES: Final = Resource(
     namespaced=False,
 )
 
+# What `Api.create` and `apply` find the path of an object by.
 BY_KIND: Final = {
     value.kind: value for value in list(globals().values()) if isinstance(value, Resource)
 }
+
+
+def namespace(name: str) -> Obj:
+    """Return a Namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -21,6 +21,7 @@ __all__ = [
     "FAIL_SECONDS",
     "READY_SECONDS",
     "RUN_SECONDS",
+    "SELECTED_NODE",
     "WAITING_CLASS",
     "all_stages",
     "storage_classes",
@@ -31,7 +32,7 @@ RUN_SECONDS: Final = "run-seconds"
 FAIL_SECONDS: Final = "fail-seconds"
 WAITING_CLASS: Final = "kwok-local"  # its volumes wait for a pod's node and then stay on it
 
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _DEFAULT_CLASS = "kwok-volume"
 _TOLD: Final = (READY_SECONDS, RUN_SECONDS, FAIL_SECONDS)
 _READY: Final = '.status.conditions.[] | select( .type == "Ready" ) | .status'
@@ -159,7 +160,7 @@ def _for_waiting_class(stage: Obj) -> Obj:
     text: Obj = _replaced(copy.deepcopy(stage), _DEFAULT_CLASS, WAITING_CLASS)
     text["metadata"]["name"] += "-waiting"
     if stage["metadata"]["name"] == "pvc-provision":
-        chosen = f"'{_SELECTED_NODE}' in self.metadata.annotations"
+        chosen = f"'{SELECTED_NODE}' in self.metadata.annotations"
         has_any = "has(self.metadata.annotations)"
         text["spec"]["selector"]["matchExpressions"].append(
             {"cel": {"expression": f"{has_any} && {chosen}"}}
@@ -177,7 +178,7 @@ _NODE_AFFINITY = f"""
         - key: kubernetes.io/hostname
           operator: In
           values:
-          - {{{{ index .metadata.annotations "{_SELECTED_NODE}" | Quote }}}}
+          - {{{{ index .metadata.annotations "{SELECTED_NODE}" | Quote }}}}
 """
 
 

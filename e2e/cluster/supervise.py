@@ -9,8 +9,11 @@ import os
 import signal
 import sys
 
+from e2e.cluster.api import ApiError
+from e2e.cluster.binaries import BuildError
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.process import ProgramDied
 from e2e.cluster.tether import die_with_parent, outlive_parent
 
 __all__ = ["READY", "main"]
@@ -28,10 +31,11 @@ async def supervise(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -
         if nodes:
             await cluster.add_nodes(nodes, NodeShape(gpus=gpus))
             _say(f"       {nodes} nodes with {gpus} GPUs each are Ready")
-        _say(f"{READY} {cluster.name}")
         outlive_parent()
+        _say(f"{READY} {cluster.name}")  # fails, and ends the cluster, when `up` is gone
         sys.stdout.close()
-        await asyncio.Event().wait()
+        while cluster.ground.run.is_dir():  # a folder that somebody removed cannot be found again
+            await asyncio.sleep(1)
 
 
 def _say(line: str) -> None:
@@ -49,6 +53,9 @@ def main(arguments: list[str]) -> int:
         )
     except asyncio.CancelledError:
         return 0
+    except (ApiError, BuildError, ProgramDied, TimeoutError) as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

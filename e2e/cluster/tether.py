@@ -31,14 +31,20 @@ def tethered(command: list[str], *, group: bool = False) -> list[str]:
 
 def die_with_parent(number: signal.Signals, parent: int) -> None:
     """Ask the kernel to send us *number* when *parent* dies; exit when it is dead already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    _ask_kernel(int(number))
     if os.getppid() != parent:
         os._exit(1)
 
 
 def outlive_parent() -> None:
     """Take back `die_with_parent`."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+    _ask_kernel(0)
+
+
+def _ask_kernel(number: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel refuses PR_SET_PDEATHSIG")
 
 
 def _main(mode: str, parent: int, command: list[str]) -> int:

@@ -6,7 +6,6 @@ behind its back. It shares no code with the product's client, which it is used t
 """
 
 import asyncio
-import functools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple, Self
 
 from e2e.cluster.api import Api
 from e2e.cluster.resources import Obj, Resource
+from e2e.cluster.together import together
 
 __all__ = ["Gap", "Key", "Moment", "State", "Timeline", "replay"]
 
@@ -60,11 +60,13 @@ class Timeline:
         self._watches: list[asyncio.Task[None]] = []
         self._moved = asyncio.Condition()
         self._gap: str | None = None
+        self._starts: dict[Resource, int] = {}
+        self._recorded: dict[Resource, set[int]] = {}  # the versions of the events that arrived
 
     async def __aenter__(self) -> Self:
         self._began = time.monotonic()
-        for resource in self._resources:
-            objects, version = await self._api.list(resource, self._namespace)
+        lists = [(r, *await self._api.list(r, self._namespace)) for r in self._resources]
+        for resource, objects, version in lists:
             for obj in objects:
                 self._record("LISTED", resource, obj)
             self.watch_from(resource, version)
@@ -136,30 +138,42 @@ class Timeline:
                 raise AssertionError(message)
 
     async def settle(self) -> None:
-        """Wait until the record holds everything the API holds now; fail when it does not come."""
-        for resource in self._resources:
-            objects, version = await self._api.list(resource, self._namespace)
-            listed = {_key(resource, obj): _version(obj) for obj in objects}
-            has_all = functools.partial(self._has_all, resource, listed, int(version))
-            await self.until(has_all, f"the last events of {resource.plural}", _PATIENCE_S)
+        """Wait until the record holds every event up to now; fail when one does not come.
+
+        A list cannot tell what came and went meanwhile, so the events since the last one recorded
+        are read a second time, on a watch of their own.
+        """
+        await together(self._settle(resource) for resource in self._starts)
         self._check()
 
-    def _has_all(
-        self, resource: Resource, listed: Mapping[Key, int], version: int, state: State
-    ) -> bool:
-        """Say whether the record is at least as far as a list made at *version*."""
-        seen = {key: _version(obj) for key, obj in state.items() if key.resource == resource}
-        for moment in self.moments:
-            if moment.type == "DELETED" and moment.key not in seen:
-                seen[moment.key] = moment.version
-        arrived = all(seen.get(key, 0) >= at for key, at in listed.items())
-        # What we hold and the list does not must be younger than the list, or its end is to come.
-        return arrived and all(
-            seen[key] > version for key in (state.keys() & seen.keys()) - listed.keys()
+    async def _settle(self, resource: Resource) -> None:
+        last = max([self._starts[resource], *self._recorded[resource]])
+        _, now = await self._api.list(resource, self._namespace)
+        awaited = await self._read_again(resource, last, int(now))
+        await self.until(
+            lambda _: awaited <= self._recorded[resource],
+            f"the last events of {resource.plural}",
+            _PATIENCE_S,
         )
+
+    async def _read_again(self, resource: Resource, after: int, until: int) -> set[int]:
+        """Return the versions of all events of one kind between two versions of the store."""
+        if after >= until:
+            return set()
+        query = {"watch": "true", "resourceVersion": str(after), "timeoutSeconds": "1"}
+        path = resource.path(self._namespace)
+        async with self._api.stream(path, query) as lines:
+            events = [json.loads(line) async for line in lines]
+        for event in events:
+            if event["type"] == "ERROR":
+                message = f"{resource.plural}: the end cannot be checked: {event['object']}"
+                raise Gap(message)
+        return {version for e in events if (version := _version(e["object"])) <= until}
 
     def watch_from(self, resource: Resource, version: str) -> None:
         """Record what happens to one kind of object after a version of the store."""
+        self._starts[resource] = int(version)
+        self._recorded[resource] = set()
         self._watches.append(asyncio.create_task(self._watch(resource, version)))
 
     async def _watch(self, resource: Resource, version: str) -> None:
@@ -173,6 +187,7 @@ class Timeline:
                         ended = f"the watch failed: {event['object'].get('message')}"
                         break
                     self._record(event["type"], resource, event["object"])
+                    self._recorded[resource].add(_version(event["object"]))
                     await self._wake()
         except Exception as error:  # noqa: BLE001 -- whatever ends a watch is a gap in the record
             ended = f"the watch broke: {error!r}"

@@ -14,10 +14,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from e2e.cluster.api import ApiError
+from e2e.cluster.binaries import BuildError, ensure_chain
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS
-from e2e.cluster.timeline import State, Timeline
+from e2e.cluster.timeline import Gap, State, Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.demo.tree import rows_of, waiting_pods
 
@@ -94,9 +97,13 @@ def _conclude(console: Console, state: State) -> None:
 def main() -> int:
     """Run the demo; Ctrl-C ends it and everything it started."""
     try:
+        ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
         asyncio.run(show(Console()))
     except KeyboardInterrupt:
         return 130
+    except (ApiError, BuildError, Gap, ProgramDied, TimeoutError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -21,6 +21,7 @@ class ScriptedApi:
     def __init__(self, *listed: Obj, version: int = 1) -> None:
         self.listed = list(listed)
         self.version = version
+        self.again: list[bytes] = []  # what a watch that is bounded in time says
         self._lines: asyncio.Queue[Line] = asyncio.Queue()
 
     def as_api(self) -> Api:
@@ -41,10 +42,14 @@ class ScriptedApi:
 
     @asynccontextmanager
     async def stream(
-        self, _path: str, _query: Mapping[str, str]
+        self, _path: str, query: Mapping[str, str]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the watch."""
-        yield self._read()
+        """Open the watch, or one that ends by itself and says what there is to be said."""
+        yield self._read_again() if query["timeoutSeconds"] == "1" else self._read()
+
+    async def _read_again(self) -> AsyncIterator[bytes]:
+        for line in self.again:
+            yield line
 
     async def _read(self) -> AsyncIterator[bytes]:
         while (line := await self._lines.get()) is not CLOSED:

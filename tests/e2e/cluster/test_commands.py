@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import commands, registry
-from e2e.cluster.__main__ import main
+from e2e.cluster.__main__ import main, parser
 from e2e.cluster.commands import CommandError
 from e2e.cluster.identity import Identity, identify
 from e2e.cluster.registry import Note
@@ -39,6 +39,7 @@ def make_cluster(
 
 
 # the clusters there are, the one asked for -> the one meant, or why none is
+US = commands._US  # differs with the place of the Python that runs
 PICKS = [
     Case("the only one is meant", (["a"], None), "a"),
     Case("a name says which", (["a", "b"], "b"), "b"),
@@ -49,8 +50,8 @@ PICKS = [
     ),
     Case("a wrong name", (["a", "b"], "c"), "no cluster is called c; there is a, b"),
     Case("a wrong name is not the only one", (["a"], "c"), "no cluster is called c; there is a"),
-    Case("none to pick", ([], None), "no cluster is up: `python -m e2e.cluster up` starts one"),
-    Case("none of any name", ([], "a"), "no cluster is up: `python -m e2e.cluster up` starts one"),
+    Case("none to pick", ([], None), f"no cluster is up: `{US} up` starts one"),
+    Case("none of any name", ([], "a"), f"no cluster is up: `{US} up` starts one"),
 ]
 
 
@@ -183,9 +184,7 @@ def test_what_cannot_be_done_is_said_in_one_line(capsys: pytest.CaptureFixture[s
     """A person's mistake is exit status 2 and no traceback."""
     assert main(["down", "nothing"]) == 2
 
-    assert capsys.readouterr().err == (
-        "e2e.cluster: no cluster is up: `python -m e2e.cluster up` starts one\n"
-    )
+    assert capsys.readouterr().err == (f"e2e.cluster: no cluster is up: `{US} up` starts one\n")
 
 
 def test_what_can_be_done_is_done(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,9 +194,23 @@ def test_what_can_be_done_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "no cluster is up\n"
 
 
-def test_a_number_of_nodes_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
-    """Less than none is refused before anything starts."""
-    with pytest.raises(SystemExit):
-        main(["up", "--nodes", "-1"])
+REFUSED = [
+    Case("fewer nodes than none", ["--nodes", "-1"], "argument --nodes: -1 is below zero"),
+    Case("no number", ["--nodes", "x"], "argument --nodes: 'x' is not a number"),
+    Case(
+        "a name that would leave the folder",
+        ["../chain"],
+        "argument name: '../chain' is not lower-case letters, digits and dashes",
+    ),
+]
 
-    assert "argument --nodes: -1 is below zero" in capsys.readouterr().err
+
+@pytest.mark.parametrize("case", REFUSED, ids=ids)
+def test_what_cannot_be_asked_is_refused(
+    case: Case[list[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong arguments are refused by name before anything starts."""
+    with pytest.raises(SystemExit):
+        parser().parse_args(["up", *case.given])
+
+    assert case.want in capsys.readouterr().err

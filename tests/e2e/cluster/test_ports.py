@@ -1,8 +1,6 @@
 """Blocks of ports."""
 
-import fcntl
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -14,54 +12,65 @@ def numbers(block: PortBlock) -> set[int]:
     return set(range(block.first, block.first + BLOCK_SIZE))
 
 
-def is_locked(file: Path) -> bool:
-    """Say whether somebody holds a lock; other clusters of this machine have no say in it."""
-    with file.open() as lock:
+def is_locked(first: int) -> bool:
+    """Say whether somebody holds a block; other clusters of this machine have no say in it."""
+    with socket.socket(socket.AF_UNIX) as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock.bind(f"\0trainer-kai-ports-{first}")
+        except OSError:
             return True
     return False
 
 
-def test_blocks_that_are_held_never_overlap(tmp_path: Path) -> None:
+def test_blocks_that_are_held_never_overlap() -> None:
     """Nothing listens on them yet, and still a second cluster gets other ports."""
-    one, other = reserve_ports(tmp_path), reserve_ports(tmp_path)
+    one, other = reserve_ports(), reserve_ports()
 
     assert not numbers(one) & numbers(other)
     one.close()
     other.close()
 
 
-def test_a_block_is_given_back(tmp_path: Path) -> None:
+def test_a_block_is_given_back() -> None:
     """What one cluster had, the next one can have, as soon as it is closed and no sooner."""
-    block = reserve_ports(tmp_path)
-    held = is_locked(tmp_path / f"{block.first}.lock")
+    block = reserve_ports()
+    held = is_locked(block.first)
 
     block.close()
 
-    assert (held, is_locked(tmp_path / f"{block.first}.lock")) == (True, False)
+    assert (held, is_locked(block.first)) == (True, False)
 
 
-def test_a_block_in_use_is_left_out(tmp_path: Path) -> None:
+def test_a_block_in_use_is_left_out() -> None:
     """One port that somebody listens on spoils its whole block, locked or not."""
-    one = reserve_ports(tmp_path)
+    one = reserve_ports()
     one.close()
     last = one.first + BLOCK_SIZE - 1  # a cluster takes its ports from the front
     with socket.create_server(("127.0.0.1", last)):
-        other = reserve_ports(tmp_path)
+        other = reserve_ports()
 
     assert last not in numbers(other)
     other.close()
 
 
-def test_a_block_is_taken_port_by_port(tmp_path: Path) -> None:
+def test_a_block_is_taken_port_by_port() -> None:
     """Every port is given out once; to ask for more is an error and not somebody else's port."""
-    block = reserve_ports(tmp_path)
+    block = reserve_ports()
 
     taken = [block.take() for _ in range(BLOCK_SIZE)]
 
     assert taken == sorted(numbers(block))
     with pytest.raises(RuntimeError, match=f"all {BLOCK_SIZE} ports of this cluster are taken"):
         block.take()
+    block.close()
+
+
+def test_a_port_that_is_given_back_is_taken_again() -> None:
+    """A cluster may open and close servers for as long as it lives."""
+    block = reserve_ports()
+    taken = [block.take() for _ in range(BLOCK_SIZE)]
+
+    block.give_back(taken[3])
+
+    assert block.take() == taken[3]
     block.close()
