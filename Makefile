@@ -48,7 +48,7 @@ mutants: setup ## break one rule at a time; each must turn its test red
 	$(PY) -m e2e.cluster build
 	$(PY) -m tests.mutants
 
-bench: setup ## figures, each beside the floor measured in the same run
+bench: setup ## figures, each with a lower bound taken in the same run
 	$(PY) -m e2e.cluster build
 	$(PY) -m benchmarks
 

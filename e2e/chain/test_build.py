@@ -49,7 +49,7 @@ async def test_a_build_that_cannot_be_made_says_why(tmp_path: Path) -> None:
 
     assert build.returncode == 2
     assert b"module lookup disabled by GOPROXY=off" in output
-    assert b"e2e.cluster: go mod failed with exit status 1" in output
+    assert b"e2e.cluster: the build failed with exit status 1 of " in output
     assert [path.name for path in (tmp_path / "chain").iterdir()] == ["build.lock"]
 
 

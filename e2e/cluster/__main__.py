@@ -8,7 +8,8 @@ from aiohttp import ClientError
 
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import BuildError, ensure_chain
+from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.toolchain import BuildError
 
 
 def main(arguments: list[str]) -> int:

@@ -17,7 +17,7 @@ from e2e.cluster.catalog import Catalog
 from e2e.cluster.paths import cache_root, chain_source
 from e2e.cluster.progress import Progress
 from e2e.cluster.tether import tethered
-from e2e.cluster.toolchain import find_go, go_environment
+from e2e.cluster.toolchain import BuildError, find_go, go_environment, run
 
 __all__ = ["BuildError", "Chain", "chain_key", "ensure_chain"]
 
@@ -25,10 +25,6 @@ _KUBERNETES = "k8s.io/kubernetes"
 _VERSION_FLAG = "-X k8s.io/component-base/version.gitVersion="  # else the API server reports none
 _FLAGS = ("-trimpath", "-ldflags", f"-s -w {_VERSION_FLAG}")
 _TARGETS = ("tool", "./cmd/etcd")
-
-
-class BuildError(RuntimeError):
-    """The programs could not be built; what Go said of it is printed already."""
 
 
 class Chain(NamedTuple):
@@ -114,18 +110,7 @@ class _Build(NamedTuple):
         return modules
 
     def _go(self, *arguments: str) -> str:
-        done = subprocess.run(
-            self._tethered(*arguments),
-            cwd=chain_source(),
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            message = f"go {arguments[0]} failed with exit status {done.returncode}"
-            raise BuildError(message)
-        return done.stdout
+        return run(self._tethered(*arguments), chain_source(), self.environment)
 
     def _compile(self, arguments: list[str], progress: Progress, total: int) -> None:
         """Run `go build -v`, which names each package it compiles on its standard error."""

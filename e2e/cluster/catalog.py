@@ -5,7 +5,6 @@ beside the binaries. Nothing of theirs is copied into this repository.
 """
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -13,6 +12,8 @@ from typing import NamedTuple, Self
 import yaml
 
 from e2e.cluster.resources import Obj
+from e2e.cluster.tether import tethered
+from e2e.cluster.toolchain import run
 
 __all__ = ["Catalog"]
 
@@ -49,10 +50,7 @@ class Catalog(NamedTuple):
         stages = module("sigs.k8s.io/kwok") / "kustomize" / "stage"
 
         def built(folder: Path) -> list[Obj]:
-            rendered = subprocess.run(
-                [kubectl, "kustomize", str(folder)], capture_output=True, check=True
-            )
-            return _documents(rendered.stdout)
+            return _documents(run(tethered([str(kubectl), "kustomize", str(folder)])))
 
         kwok = [_documents((stages / f"{name}.yaml").read_bytes())[0] for name in _KWOK_STAGES]
         crd_files = sorted((jobset / "crd" / "bases").glob("*.yaml"))
@@ -75,7 +73,7 @@ class Catalog(NamedTuple):
         file.write_text(json.dumps(self._asdict()))
 
 
-def _documents(text: bytes) -> list[Obj]:
+def _documents(text: str | bytes) -> list[Obj]:
     return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 

@@ -10,6 +10,7 @@ __all__ = [
     "EVENTS",
     "JOBS",
     "JOBSETS",
+    "LEASES",
     "MUTATING_WEBHOOKS",
     "NAMESPACES",
     "NODES",
@@ -66,6 +67,7 @@ PVS: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespa
 STORAGE_CLASSES: Final = Resource(
     "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False
 )
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 CRDS: Final = Resource(
     "apiextensions.k8s.io",

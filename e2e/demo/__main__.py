@@ -15,12 +15,13 @@ from rich.live import Live
 from rich.table import Table
 
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import BuildError, ensure_chain
+from e2e.cluster.binaries import ensure_chain
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS
 from e2e.cluster.timeline import Gap, State, Timeline
+from e2e.cluster.toolchain import BuildError
 from e2e.cluster.trainjobs import Submission
 from e2e.demo.tree import rows_of, waiting_pods
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.tree import ROOT, project_files
 
-_HEADER: Final = re.compile(r"\ARule: (?P<rule>.+)\nTest: (?P<test>\S+)\n\n(?=diff --git )")
+_HEADER: Final = re.compile(r"\ARule: (?P<rule>.+)\nTest: (?P<test>.+::.+)\n\n(?=diff --git )")
 
 
 class Mutant(NamedTuple):
@@ -33,7 +33,7 @@ class Mutant(NamedTuple):
         """Read the two lines above the diff."""
         match = _HEADER.match(patch.read_text())
         if match is None:
-            message = f"{patch.name} must begin with 'Rule: …', 'Test: …', an empty line, the diff"
+            message = f"{patch.name} begins with 'Rule: …', 'Test: FILE::NAME' and an empty line"
             raise SystemExit(message)
         return cls(patch, match["rule"], match["test"])
 
@@ -48,7 +48,7 @@ def main(wanted: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="trainer-kai-mutants-") as folder:
         sound = _copy(Path(folder) / "sound")
         print(f"without a mutant: {len(mutants)} mutants' tests", flush=True)
-        if _run(sound, {mutant.test for mutant in mutants}, show=True) != pytest.ExitCode.OK:
+        if _run(sound, {mutant.test for mutant in mutants}, show=True) != "green":
             print("the tests must be green before a mutant can turn one red")
             return 1
         survivors = [mutant for mutant in mutants if not _is_caught(mutant, Path(folder))]
@@ -63,17 +63,21 @@ def _is_caught(mutant: Mutant, folder: Path) -> bool:
     if applied.returncode != 0:
         print(f"OUTDATED  {mutant.patch.name}: the code it changes has changed")
         return False
-    code = _run(tree, {mutant.test})
+    colour = _run(tree, {mutant.test})
     shutil.rmtree(tree)
-    words = {pytest.ExitCode.TESTS_FAILED: "caught", pytest.ExitCode.OK: "SURVIVED"}
-    word = words.get(code, f"BROKEN ({code.name})")  # not the rule, but Python or the test's name
+    word = {"red": "caught", "green": "SURVIVED"}.get(colour, "BROKEN")
     seconds = time.monotonic() - began
     print(f"{word:<9} {seconds:5.1f} s  {mutant.rule}\n{'':19}{mutant.test}", flush=True)
-    return code == pytest.ExitCode.TESTS_FAILED
+    return colour == "red"
 
 
-def _run(tree: Path, tests: Iterable[str], *, show: bool = False) -> pytest.ExitCode:
-    options = ["-q", "--no-header", "-p", "no:cacheprovider", *(() if show else ("-x",))]
+def _run(tree: Path, tests: Iterable[str], *, show: bool = False) -> str:
+    """Run tests; return green, red when one's own assertion failed, else broken.
+
+    A fixture that fails, or a test that is not found, shows nothing about the rule.
+    """
+    report = tree / ".report.xml"
+    options = ["-q", "--no-header", "-p", "no:cacheprovider", f"--junitxml={report}"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *sorted(tests)],
         cwd=tree,
@@ -81,7 +85,11 @@ def _run(tree: Path, tests: Iterable[str], *, show: bool = False) -> pytest.Exit
         stderr=None if show else subprocess.DEVNULL,
         check=False,
     )
-    return pytest.ExitCode(done.returncode)
+    text = report.read_text() if report.exists() else "<error"
+    if done.returncode == pytest.ExitCode.OK:
+        return "green"
+    failed = done.returncode == pytest.ExitCode.TESTS_FAILED and "<failure" in text
+    return "red" if failed and "<error" not in text else "broken"
 
 
 def _copy(target: Path) -> Path:

@@ -12,7 +12,16 @@ ROOT: Final = Path(__file__).parents[2]
 def project_files(root: Path = ROOT) -> tuple[Path, ...]:
     """Return every file of the repository below *root*, sorted."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        [
+            "git",
+            "-c",
+            f"safe.directory={root}",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ],
         cwd=root,
         capture_output=True,
         text=True,
