@@ -8,6 +8,7 @@ runtimes are recorded beside them as the API server serves them.
 import asyncio
 import itertools
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -129,5 +130,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
-    asyncio.run(main())
+    try:
+        ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
