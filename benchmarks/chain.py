@@ -117,15 +117,28 @@ async def _all_pods(
     arrived: set[str] = set()
     query = {"watch": "true", "timeoutSeconds": f"{_PATIENCE_S:.0f}"}
     async with cluster.api.stream(PODS.path(namespace), query) as lines:
-        yield
-        async for line in lines:
-            pod = json.loads(line)["object"]
-            if true_of(pod):
-                arrived.add(pod["metadata"]["name"])
-            if len(arrived) == _PODS:
-                return
-    message = f"{len(arrived)} of {_PODS} pods in {namespace} got there in {_PATIENCE_S:g} s"
-    raise TimeoutError(message)
+        # Beside the work: the API server cuts off a watcher that does not keep reading.
+        reading = asyncio.create_task(_collect(lines, true_of, arrived))
+        try:
+            yield
+            await reading
+        finally:
+            reading.cancel()
+    if len(arrived) < _PODS:
+        message = f"the watch ended when {len(arrived)} of {_PODS} pods in {namespace} were there"
+        raise RuntimeError(message)
+
+
+async def _collect(
+    lines: AsyncIterator[bytes], true_of: Callable[[Obj], bool], arrived: set[str]
+) -> None:
+    """Add the names of the pods that something is true of, until they are all."""
+    async for line in lines:
+        pod = json.loads(line)["object"]
+        if true_of(pod):
+            arrived.add(pod["metadata"]["name"])
+        if len(arrived) == _PODS:
+            return
 
 
 def _is_bound(pod: Obj) -> bool:
