@@ -1,0 +1,30 @@
+"""A kind of object as the API server serves it, and the struct that we read it into."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from trainer_kai.api.meta import Object
+
+__all__ = ["Resource"]
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """Group, version and plural: what a path is made of; and the struct of its objects."""
+
+    group: str  # "" for the core group
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    struct: type[T]
+
+    @property
+    def api_version(self) -> str:
+        """Return group and version as an object spells them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -1,0 +1,44 @@
+"""What time it is, for those who are allowed to know: shells take a `Clock` and import none.
+
+Durations are measured on the monotonic clock only. The wall clock goes into what people read and
+into API objects; nothing is ever decided by comparing it with another machine's.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Time, as a shell may use it; a test passes one that runs when told to."""
+
+    def monotonic_s(self) -> float:
+        """Return seconds since some moment, never going back, whatever happens to the date."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the date and time, in UTC, to show or to write down."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait this long on the monotonic clock."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def monotonic_s(self) -> float:
+        """Return the monotonic clock's seconds."""
+        return time.monotonic()
+
+    def now(self) -> datetime:
+        """Return the wall clock's time in UTC."""
+        return datetime.now(UTC)  # noqa: TID251 - this is the clock that everyone is passed
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the event loop, which counts monotonic seconds."""
+        await asyncio.sleep(seconds)

@@ -1,0 +1,130 @@
+"""What the API server, or the way to it, can answer instead of what was asked for.
+
+    ApiError
+    ├── NotFound         404  there is no such object, or no such kind
+    ├── Conflict         409  made from a stale read: read again and decide again
+    │   └── AlreadyExists     somebody was first
+    ├── Forbidden        403  RBAC says no; waiting does not help
+    ├── Unauthorized     401  the credentials are not good (any more): the process ends
+    ├── Invalid     400, 422  the object or the request is wrong
+    ├── WatchExpired     410  the version asked for is gone: list again
+    ├── Throttled        429  later, and how much later
+    └── Unavailable      5xx  or nobody answered, or the connection broke
+
+Nothing of the HTTP library leaves this room: its errors are chained to these. Whether trying the
+same again can help is `is_retryable`, and nothing else.
+"""
+
+from typing import Final, NamedTuple
+
+from trainer_kai.errors import TrainerKaiError
+
+__all__ = [
+    "AlreadyExists",
+    "ApiError",
+    "Conflict",
+    "Forbidden",
+    "Invalid",
+    "NotFound",
+    "Refusal",
+    "Throttled",
+    "Unauthorized",
+    "Unavailable",
+    "WatchExpired",
+    "error_for",
+    "is_retryable",
+]
+
+
+class Refusal(NamedTuple):
+    """What was asked and what came back, as far as it is known."""
+
+    request: str  # "PATCH /api/v1/namespaces/a/pods/b"
+    status: int  # 0 when there was no answer
+    reason: str  # the API server's word for it: AlreadyExists, Expired, …
+    message: str
+    retry_after_s: float | None = None
+
+
+class ApiError(TrainerKaiError):
+    """The API server refused, or could not be asked."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        code = f"{refusal.status} {refusal.reason}".strip() if refusal.status else "no answer"
+        super().__init__(f"{refusal.request}: {code}: {refusal.message}")
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Return how long the API server asked us to wait, if it did."""
+        return self.refusal.retry_after_s
+
+
+class NotFound(ApiError):
+    """There is no such object, or no such kind of object."""
+
+
+class Conflict(ApiError):
+    """The write was made from a stale read, or its preconditions do not hold."""
+
+
+class AlreadyExists(Conflict):
+    """An object of that name is there already."""
+
+
+class Forbidden(ApiError):
+    """RBAC, a quota or an admission plugin says no."""
+
+
+class Unauthorized(ApiError):
+    """The API server does not know who we are."""
+
+
+class Invalid(ApiError):
+    """The API server cannot make sense of the request or refuses the object."""
+
+
+class WatchExpired(ApiError):
+    """The version that a watch or a page continues from is gone."""
+
+
+class Throttled(ApiError):
+    """Too many requests, or a disruption budget: later."""
+
+
+class Unavailable(ApiError):
+    """The API server failed, or the way to it did."""
+
+    def __init__(self, refusal: Refusal, *, was_sent: bool = True) -> None:
+        super().__init__(refusal)
+        self.was_sent = was_sent  # False: it never reached the API server, so nothing happened
+
+
+_BY_STATUS: Final[dict[int, type[ApiError]]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    408: Unavailable,
+    409: Conflict,
+    410: WatchExpired,
+    413: Invalid,
+    415: Invalid,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def error_for(refusal: Refusal) -> ApiError:
+    """Return the error that a status stands for."""
+    if refusal.reason == "AlreadyExists":
+        return AlreadyExists(refusal)
+    kind = _BY_STATUS.get(refusal.status)
+    if kind is None:
+        kind = Unavailable if refusal.status >= 500 else ApiError
+    return kind(refusal)
+
+
+def is_retryable(error: ApiError) -> bool:
+    """Say whether the very same request can succeed later, provided it is safe to repeat."""
+    return isinstance(error, Throttled | Unavailable)
