@@ -1,0 +1,1 @@
+"""The only Kubernetes client, module for module; no API server is needed here."""
