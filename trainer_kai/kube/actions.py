@@ -1,0 +1,127 @@
+"""What the API server is asked to do that is no writing of fields: bind, evict, answer, vouch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from trainer_kai.api.meta import Key
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.request import post
+
+__all__ = ["Question", "ServiceToken", "Verdict", "bind", "evict", "is_allowed", "request_token"]
+
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May these do that? A user, groups, or both; the namespace lets RoleBindings say yes."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+    user: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the authorizers say, and why if they do."""
+
+    allowed: bool = False
+    reason: str = ""
+
+
+class ServiceToken(msgspec.Struct, frozen=True, rename="camel"):
+    """A token for a service account, and until when it is good."""
+
+    token: str
+    expiration_timestamp: str = ""
+
+
+class _Reviewed(msgspec.Struct):
+    status: Verdict
+
+
+class _Vouched(msgspec.Struct):
+    status: ServiceToken
+
+
+async def bind(
+    client: Client,
+    pod: Key,
+    node: str,
+    *,
+    uid: str = "",
+    annotations: Mapping[str, str] | None = None,
+) -> None:
+    """Put a pod on a node, for good; with *uid* only this very pod, and no successor of its name.
+
+    The annotations are written onto the pod in the same step. The answer is a Status and is not
+    read: 201 is all it says.
+    """
+    metadata = {"name": pod.name, "namespace": pod.namespace, "annotations": annotations or {}}
+    if uid:
+        metadata["uid"] = uid
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    await client.send(post(_pod(pod, "binding"), body))
+
+
+async def evict(client: Client, pod: Key, *, uid: str = "", grace_s: int | None = None) -> None:
+    """Ask for a pod to be deleted as its disruption budget allows; `Throttled` when it does not."""
+    options: dict[str, object] = {}
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
+    if uid:
+        options["preconditions"] = {"uid": uid}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": options,
+    }
+    await client.send(replace(post(_pod(pod, "eviction"), body), waits_when_throttled=False))
+
+
+async def is_allowed(client: Client, question: Question) -> Verdict:
+    """Ask the API server's authorizers; it changes nothing, so it may be asked twice."""
+    attributes = {
+        "verb": question.verb,
+        "group": question.group,
+        "resource": question.resource,
+        "name": question.name,
+        "namespace": question.namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "resourceAttributes": attributes,
+            "user": question.user,
+            "groups": list(question.groups),
+        },
+    }
+    answer = await client.send(post(_REVIEWS, body, repeatable=True))
+    return msgspec.json.decode(answer, type=_Reviewed).status
+
+
+async def request_token(
+    client: Client, account: Key, *, audiences: tuple[str, ...] = (), good_for_s: int = 3600
+) -> ServiceToken:
+    """Return a token for a service account."""
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": list(audiences), "expirationSeconds": good_for_s},
+    }
+    path = f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token"
+    answer = await client.send(post(path, body, repeatable=True))
+    return msgspec.json.decode(answer, type=_Vouched).status
+
+
+def _pod(pod: Key, subresource: str) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}"

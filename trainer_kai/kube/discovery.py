@@ -1,0 +1,118 @@
+"""Which kinds of object the API server serves, asked once and remembered.
+
+The answer covers all groups at once ("aggregated"). It is asked for again when a kind is missing,
+but not more often than every few seconds: a custom resource may have come since.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from trainer_kai.api.meta import PartialObject
+from trainer_kai.api.resource import Resource
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.request import Request
+
+__all__ = ["Discovery"]
+
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_ASK_AGAIN_S: Final = 5.0
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    resource: str
+    scope: str = ""
+    singular_resource: str = ""
+    short_names: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    response_kind: _Kind = msgspec.field(default_factory=_Kind)
+
+
+class _Version(msgspec.Struct):
+    version: str
+    resources: tuple[_Resource, ...] = ()
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Group(msgspec.Struct):
+    metadata: _Meta
+    versions: tuple[_Version, ...] = ()
+
+
+class _Groups(msgspec.Struct):
+    items: tuple[_Group, ...] = ()
+
+
+class Discovery:
+    """The kinds that one API server serves."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._served: list[tuple[Resource[Any], _Resource]] = []
+        self._asked_s = float("-inf")
+
+    async def find(self, name: str) -> Resource[PartialObject] | None:
+        """Return the kind that people mean by *name*, in the version the API server prefers.
+
+        They write a plural, a singular, a kind or a short name, and may put the group behind a dot:
+        `pods`, `podgroups.scheduling.run.ai`, `pg`.
+        """
+        found = self._find(name.lower())
+        if found is None and self._client.clock.monotonic_s() - self._asked_s > _ASK_AGAIN_S:
+            await self.refresh()
+            found = self._find(name.lower())
+        return found
+
+    async def serves(self, resource: Resource[Any]) -> bool:
+        """Say whether exactly this group, version and plural is served."""
+        if not self._serves(resource):
+            await self.find(f"{resource.plural}.{resource.group}")
+        return self._serves(resource)
+
+    async def refresh(self) -> None:
+        """Ask anew."""
+        self._asked_s = self._client.clock.monotonic_s()
+        served: list[tuple[Resource[Any], _Resource]] = []
+        for root in ("/api", "/apis"):
+            data = await self._client.send(
+                Request("GET", root, accept=_AGGREGATED, repeatable=True)
+            )
+            served += _resources(msgspec.json.decode(data, type=_Groups))
+        self._served = served
+
+    def _find(self, name: str) -> Resource[PartialObject] | None:
+        plain, _, group = name.partition(".")
+        for resource, told in self._served:
+            names = (resource.plural, told.singular_resource, resource.kind.lower())
+            if plain in (*names, *told.short_names) and group in ("", resource.group):
+                return resource
+        return None
+
+    def _serves(self, resource: Resource[Any]) -> bool:
+        same = (resource.group, resource.version, resource.plural)
+        return any((r.group, r.version, r.plural) == same for r, _ in self._served)
+
+
+def _resources(groups: _Groups) -> Iterator[tuple[Resource[PartialObject], _Resource]]:
+    for group in groups.items:
+        for version in group.versions:
+            for told in version.resources:
+                yield (
+                    Resource(
+                        group.metadata.name,
+                        version.version,
+                        told.resource,
+                        told.response_kind.kind,
+                        told.scope == "Namespaced",
+                        PartialObject,
+                    ),
+                    told,
+                )

@@ -1,0 +1,186 @@
+"""Kubeconfig files, read by ourselves: a command should not wait for a large import.
+
+Whatever runs a program or talks to an identity provider (`exec`, `auth-provider`) is left to the
+official package, through `trainer_kai.kube.plugins`, and only then is it imported.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from trainer_kai.clock import Clock
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.access import Access, Basic, Certificate, Credentials, Token, TokenFile, Trust
+
+__all__ = ["Entry", "Selected", "load_access", "read_files", "select"]
+
+Section: TypeAlias = Mapping[str, Any]
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is not everywhere
+_PLUGINS: Final = ("exec", "auth-provider")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named cluster, user or context, and the file it stands in: paths are relative to it."""
+
+    name: str
+    file: Path
+    fields: Section
+
+
+@dataclass(frozen=True)
+class Selected:
+    """One context with the cluster and the user it names."""
+
+    context: Entry
+    cluster: Entry
+    user: Entry
+
+    @property
+    def plugin(self) -> str:
+        """Return the field by which a program has to say who we are; "" when none does."""
+        return next((name for name in _PLUGINS if self.user.fields.get(name)), "")
+
+
+@dataclass(frozen=True)
+class _Merged:
+    clusters: Mapping[str, Entry]
+    users: Mapping[str, Entry]
+    contexts: Mapping[str, Entry]
+    current: str
+    files: tuple[Path, ...]
+
+
+def read_files(files: Sequence[Path]) -> _Merged:
+    """Merge kubeconfigs as kubectl does: who defines a name first has defined it."""
+    kinds: dict[str, dict[str, Entry]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current = ""
+    for file in files:
+        document = _parse(file)
+        current = current or str(document.get("current-context") or "")
+        for kind, known in kinds.items():
+            for entry in _entries(document, kind, file):
+                known.setdefault(entry.name, entry)
+    return _Merged(**kinds, current=current, files=tuple(files))
+
+
+def select(merged: _Merged, context: str = "") -> Selected:
+    """Return the context that is asked for, or else the current one."""
+    wanted = context or merged.current
+    where = ", ".join(map(str, merged.files))
+    if not wanted:
+        raise _fault(where, "current-context", _choose(merged.contexts, "names no context"))
+    entry = merged.contexts.get(wanted)
+    if entry is None:
+        message = _choose(merged.contexts, f"there is no context {wanted!r}")
+        raise _fault(where, "context" if context else "current-context", message)
+    cluster_name = str(entry.fields.get("cluster") or "")
+    cluster = merged.clusters.get(cluster_name)
+    if cluster is None:
+        message = _choose(merged.clusters, f"there is no cluster {cluster_name!r}")
+        raise _fault(entry.file, f"contexts[{wanted}].context.cluster", message)
+    user_name = str(entry.fields.get("user") or "")
+    user = merged.users.get(user_name)
+    if user is None:
+        if user_name:
+            message = _choose(merged.users, f"there is no user {user_name!r}")
+            raise _fault(entry.file, f"contexts[{wanted}].context.user", message)
+        user = Entry("", entry.file, {})
+    return Selected(entry, cluster, user)
+
+
+def load_access(selected: Selected, clock: Clock) -> Access:
+    """Return the access of a context whose user is described by the file itself."""
+    cluster, user = selected.cluster, selected.user
+    server = str(cluster.fields.get("server") or "").rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        message = f"{server!r} is no address; write https://HOST:PORT"
+        raise _fault(cluster.file, f"clusters[{cluster.name}].cluster.server", message)
+    access = Access(
+        server=server,
+        credentials=_credentials(user, clock),
+        trust=Trust(
+            authority=_data(cluster, "clusters", "certificate-authority").decode(),
+            insecure=cluster.fields.get("insecure-skip-tls-verify") is True,
+            server_name=str(cluster.fields.get("tls-server-name") or ""),
+        ),
+        namespace=str(selected.context.fields.get("namespace") or "default"),
+        proxy=str(cluster.fields.get("proxy-url") or ""),
+        origin=f"context {selected.context.name} of {selected.context.file}",
+    )
+    chain = _data(user, "users", "client-certificate")
+    if not chain:
+        return access
+    return replace(access, certificate=Certificate(chain, _data(user, "users", "client-key")))
+
+
+def _credentials(user: Entry, clock: Clock) -> Credentials:
+    fields = user.fields
+    if fields.get("token"):
+        return Token(str(fields["token"]).strip())
+    if fields.get("tokenFile"):
+        return TokenFile(user.file.parent / str(fields["tokenFile"]), clock)
+    if fields.get("username"):
+        return Basic(str(fields["username"]), str(fields.get("password") or ""))
+    return Token("")
+
+
+def _data(entry: Entry, kind: str, name: str) -> bytes:
+    """Return what a field holds in itself, or else the file that it names."""
+    path = f"{kind}[{entry.name}].{kind[:-1]}.{name}"
+    inline, named = entry.fields.get(f"{name}-data"), entry.fields.get(name)
+    if inline:
+        try:
+            return base64.b64decode(str(inline), validate=True)
+        except binascii.Error as error:
+            raise _fault(entry.file, f"{path}-data", "is not base64") from error
+    if not named:
+        return b""
+    try:
+        return (entry.file.parent / str(named)).read_bytes()
+    except OSError as error:
+        raise _fault(entry.file, path, f"{named}: {error.strerror}") from error
+
+
+def _parse(file: Path) -> Section:
+    try:
+        document = yaml.load(file.read_bytes(), _LOADER)  # noqa: S506 - it is the safe one
+    except OSError as error:
+        raise ConfigError([FieldError(str(file), f"{error.strerror}")]) from error
+    except yaml.YAMLError as error:
+        text = " ".join(str(error).split())
+        raise ConfigError([FieldError(str(file), f"is no YAML: {text}")]) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError([FieldError(str(file), "is no kubeconfig: it holds no fields")])
+    return document
+
+
+def _entries(document: Section, kind: str, file: Path) -> list[Entry]:
+    """Return the named entries; the fields of a cluster stand under `cluster`, and so on."""
+    listed = document.get(kind) or []
+    single = kind[:-1]
+    entries = []
+    for number, item in enumerate(listed if isinstance(listed, list) else [None]):
+        fields = item.get(single) if isinstance(item, dict) else None
+        if not isinstance(item, dict) or not isinstance(fields or {}, dict):
+            message = f"must be a list of entries with a name and a {single}"
+            raise _fault(file, f"{kind}[{number}]", message)
+        entries.append(Entry(str(item.get("name") or ""), file, fields or {}))
+    return entries
+
+
+def _choose(known: Mapping[str, Entry], message: str) -> str:
+    names = ", ".join(sorted(known)) or "none"
+    return f"{message}; there is: {names}"
+
+
+def _fault(where: Path | str, path: str, message: str) -> ConfigError:
+    return ConfigError([FieldError(f"{where}: {path}", message)])

@@ -1,0 +1,48 @@
+"""Find out how to reach the API server: a file that is named, the pod's own account, or home."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer_kai.clock import Clock
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.access import Access
+from trainer_kai.kube.incluster import in_cluster, is_in_cluster
+from trainer_kai.kube.kubeconfig import load_access, read_files, select
+
+__all__ = ["find_access", "kubeconfig_files"]
+
+
+async def find_access(
+    environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""
+) -> Access:
+    """Return the access: *kubeconfig*, $KUBECONFIG, the pod's own account, ~/.kube/config."""
+    files = kubeconfig_files(environ, kubeconfig)
+    if not files and is_in_cluster(environ) and not context:
+        return in_cluster(environ, clock)
+    selected = select(read_files(_existing(files or [_at_home(environ)])), context)
+    access = load_access(selected, clock)
+    if not selected.plugin:
+        return access
+    from trainer_kai.kube.plugins import with_plugin  # noqa: PLC0415 - it imports a large package
+
+    return await with_plugin(access, selected, clock)
+
+
+def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
+    """Return the files that are named, by the caller or by the environment."""
+    if named:
+        return [Path(named).expanduser()]
+    return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
+
+
+def _at_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME", "/")) / ".kube" / "config"
+
+
+def _existing(files: list[Path]) -> list[Path]:
+    found = [file for file in files if file.exists()]
+    if not found:
+        where = ", ".join(map(str, files))
+        message = f"no such file: {where}; name a kubeconfig with --kubeconfig or $KUBECONFIG"
+        raise ConfigError([FieldError("kubeconfig", message)])
+    return found

@@ -1,0 +1,145 @@
+"""Many requests at once to one API server, over connections that are kept: aiohttp."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Self
+
+import aiohttp
+from yarl import URL
+
+from trainer_kai.errors import TrainerKaiError
+from trainer_kai.kube.access import Access
+from trainer_kai.kube.answer import Answer, check
+from trainer_kai.kube.request import Request
+from trainer_kai.kube.tls import tls_context
+from trainer_kai.kube.transport import headers_for, unavailable, untrusted
+
+__all__ = ["PooledTransport"]
+
+_CONNECT_S: Final = 10.0
+_KEEP_S: Final = 30.0  # shorter than the API server keeps an idle connection
+# A machine that is gone says nothing: the kernel finds out within half a minute.
+_PROBES: Final = {
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 30_000,
+}
+
+
+class PooledTransport:
+    """A transport for processes; made inside a running event loop."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        connector = aiohttp.TCPConnector(
+            ssl=tls_context(access) or False,
+            limit=0,  # how many requests run at once is for those who send them to say
+            keepalive_timeout=_KEEP_S,
+            socket_factory=_probing_socket,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Content-Type"),
+            read_bufsize=1 << 18,
+        )
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:
+        """Send a request and read the whole answer."""
+        limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        try:
+            async with self._open(request, await self._options(request, limits)) as response:
+                return await _read(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._as_ours(request, error) from error
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Send a request and read the answer while it is being written."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
+        try:
+            response = await self._open(request, await self._options(request, limits))
+            refusal = await _read(response) if response.status >= 300 else None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._as_ours(request, error) from error
+        try:
+            if refusal is not None:
+                check(request, refusal)
+            yield _Pieces(response, lambda error: self._as_ours(request, error))
+        finally:
+            response.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    def _open(self, request: Request, options: dict[str, Any]) -> Any:
+        url = URL(self._access.server + request.target, encoded=True)
+        return self._session.request(request.method, url, **options)
+
+    async def _options(self, request: Request, limits: aiohttp.ClientTimeout) -> dict[str, Any]:
+        return {
+            "data": request.body,
+            "headers": await headers_for(request, self._access),
+            "timeout": limits,
+            "proxy": self._access.proxy or None,
+            "server_hostname": self._access.trust.server_name or None,
+            "allow_redirects": False,
+        }
+
+    def _as_ours(self, request: Request, error: Exception) -> TrainerKaiError:
+        """Say in one line what went wrong and what to look at."""
+        server = self._access.server
+        match error:
+            case aiohttp.ClientConnectorCertificateError(certificate_error=ssl_error):
+                reason = getattr(ssl_error, "verify_message", "") or str(ssl_error)
+                return untrusted(self._access, reason, getattr(ssl_error, "verify_code", 0))
+            case aiohttp.ClientConnectorError():
+                message = (
+                    f"cannot connect to {server}, from {self._access.origin}: {error.os_error}"
+                )
+                return unavailable(request, message, was_sent=False)
+            case TimeoutError():
+                return unavailable(request, f"{server} did not answer in time", was_sent=True)
+        return unavailable(request, f"the connection to {server} broke: {error!r}", was_sent=True)
+
+
+class _Pieces:
+    """The body as it comes in. No generator: one that nobody finishes would outlive the loop."""
+
+    def __init__(
+        self, response: aiohttp.ClientResponse, as_ours: Callable[[Exception], Exception]
+    ) -> None:
+        self._content = response.content
+        self._as_ours = as_ours
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await self._content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._as_ours(error) from error
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+
+async def _read(response: aiohttp.ClientResponse) -> Answer:
+    wait = response.headers.get("Retry-After")
+    return Answer(response.status, await response.read(), wait)
+
+
+def _probing_socket(address: tuple[Any, ...]) -> socket.socket:
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        if hasattr(socket, name):  # Linux has them all
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

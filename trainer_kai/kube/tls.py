@@ -1,0 +1,55 @@
+"""From what we trust and who we are to a TLS context."""
+
+import ssl
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.access import Access, Certificate
+
+__all__ = ["tls_context"]
+
+
+def tls_context(access: Access) -> ssl.SSLContext | None:
+    """Return the context for connections to the API server; None without TLS."""
+    if not access.server.startswith("https:"):
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Authorities of clusters often lack the key identifiers that newer Pythons insist on.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    if access.trust.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif access.trust.authority:
+        _trust(context, access.trust.authority, access.origin)
+    else:
+        context.load_default_certs()
+    if access.certificate is not None:
+        _identify(context, access.certificate, access.origin)
+    return context
+
+
+def _trust(context: ssl.SSLContext, authority: str, origin: str) -> None:
+    try:
+        context.load_verify_locations(cadata=authority)
+    except (ssl.SSLError, ValueError) as error:
+        message = "holds no certificate in PEM; copy the authority of the cluster anew"
+        fault = FieldError(f"{origin}: certificate-authority", message)
+        raise ConfigError([fault]) from error
+
+
+def _identify(context: ssl.SSLContext, certificate: Certificate, origin: str) -> None:
+    """Load a certificate and its key by way of a file: OpenSSL reads them from nowhere else."""
+    with tempfile.NamedTemporaryFile(prefix="trainer-kai-", delete=False) as file:
+        try:
+            file.write(certificate.chain + b"\n" + certificate.key)
+            file.flush()
+            context.load_cert_chain(file.name)
+        except (ssl.SSLError, ValueError) as error:
+            message = "is no certificate in PEM with the key it was made for"
+            fault = FieldError(f"{origin}: client-certificate", message)
+            raise ConfigError([fault]) from error
+        finally:
+            with suppress(FileNotFoundError):
+                Path(file.name).unlink()
