@@ -1,0 +1,358 @@
+"""The work queue, its reconciler played by the test and its time virtual."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import CapturingLogger
+
+from tests.support.case import Case, ids
+from tests.support.clock import VirtualClock
+from trainer_kai.errors import InvariantError
+from trainer_kai.kube.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refusal,
+    Throttled,
+    Unauthorized,
+    Unavailable,
+)
+from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
+
+Outcome = Requeue | ApiError | None
+
+
+def refusal(status: int, retry_after_s: float | None = None) -> Refusal:
+    """Write what the API server answered."""
+    return Refusal("PATCH /x", status, "", "no", retry_after_s)
+
+
+class Desk:
+    """A queue at work, and a record of when its reconciler was called with what."""
+
+    def __init__(
+        self, work: Callable[[str], Awaitable[Outcome]], workers: int = 2, grace_s: float = 5
+    ) -> None:
+        self.clock = VirtualClock()
+        self.calls: list[tuple[float, str]] = []
+        self.said = CapturingLogger()
+        self._work = work
+        self.queue: WorkQueue[str] = WorkQueue(
+            self._reconcile,
+            QueueSettings("desk", workers, grace_s, retry_first_s=1, retry_cap_s=8),
+            self.clock,
+            structlog.wrap_logger(self.said, processors=[]),
+            jitter=lambda: 1.0,
+            metrics=(seen := Seen()),
+        )
+        self.seen = seen
+        self.running = asyncio.create_task(self.queue.run())
+
+    async def _reconcile(self, key: str) -> Requeue | None:
+        self.calls.append((self.clock.monotonic_s(), key))
+        outcome = await self._work(key)
+        if isinstance(outcome, ApiError):
+            raise outcome
+        return outcome
+
+    async def stop(self) -> None:
+        """Stop the queue and let its grace pass."""
+        self.running.cancel()
+        await self.clock.advance(60)
+        await asyncio.wait([self.running])
+
+
+class Seen:
+    """Metrics that remember."""
+
+    def __init__(self) -> None:
+        self.depths: list[int] = []
+        self.waits_s: list[float] = []
+        self.works_s: list[float] = []
+        self.retries = 0
+
+    def set_depth(self, keys: int) -> None:
+        """Remember a depth."""
+        self.depths.append(keys)
+
+    def waited(self, seconds: float) -> None:
+        """Remember a wait."""
+        self.waits_s.append(seconds)
+
+    def worked(self, seconds: float) -> None:
+        """Remember a call."""
+        self.works_s.append(seconds)
+
+    def retried(self) -> None:
+        """Count a repetition."""
+        self.retries += 1
+
+
+def scripted(*outcomes: Outcome) -> Callable[[str], Awaitable[Outcome]]:
+    """Return a reconciler with these outcomes, content afterwards."""
+    left = list(outcomes)
+
+    async def work(_: str) -> Outcome:
+        return left.pop(0) if left else None
+
+    return work
+
+
+# outcomes of the calls for one key -> the moments of the calls; steps 1, 2, 4, 8, 8 s
+OUTCOMES: list[Case[list[Outcome], list[float]]] = [
+    Case("content is over", [None], [0]),
+    Case("again after a time", [Requeue.after(30)], [0, 30]),
+    Case(
+        "a failure is tried later and later",
+        [Unavailable(refusal(503)) for _ in range(5)],
+        [0, 1, 3, 7, 15, 23],
+    ),
+    Case("a conflict is tried soon", [Conflict(refusal(409))], [0, 1]),
+    Case("soon as well", [Requeue.SOON, Requeue.SOON], [0, 1, 3]),
+    Case("what waiting does not help is tried as well", [Forbidden(refusal(403))], [0, 1]),
+    Case("as late as the API server asks", [Throttled(refusal(429, 20))], [0, 21]),
+    Case(
+        "success forgets the failures",
+        [NotFound(refusal(404)), Conflict(refusal(409)), Requeue.after(2), Requeue.SOON],
+        [0, 1, 3, 5, 6],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", OUTCOMES, ids=ids)
+async def test_when_a_key_is_worked_on_again(case: Case[list[Outcome], list[float]]) -> None:
+    """The outcome of a call says when the next one comes; in the end nothing is remembered."""
+    desk = Desk(scripted(*case.given))
+    desk.queue.add("a")
+
+    await desk.clock.advance(1000)
+
+    assert [at for at, _ in desk.calls] == case.want
+    assert (desk.queue.depth, desk.queue.failing) == (0, 0)
+    await desk.stop()
+
+
+async def test_an_add_overtakes_the_back_off() -> None:
+    """What changed may work now; the retry that was planned is then needless."""
+    desk = Desk(scripted(*[Unavailable(refusal(503))] * 3))
+    desk.queue.add("a")
+    await desk.clock.advance(4)  # tried at 0, 1, 3; next at 7
+    desk.queue.add("a")
+
+    await desk.clock.advance(100)
+
+    assert [at for at, _ in desk.calls] == [0, 1, 3, 4]
+    await desk.stop()
+
+
+async def test_a_delay_asked_for_by_others_is_kept() -> None:
+    """A call in between does not make up for it: only the caller knows what is due then."""
+    desk = Desk(scripted())
+    desk.queue.add_after("a", 10)
+    desk.queue.add_after("a", 50)  # the earlier one counts
+    desk.queue.add_after("b", 5)  # due before what is waited for
+    await desk.clock.advance(1)
+    desk.queue.add("a")
+
+    await desk.clock.advance(100)
+
+    assert desk.calls == [(1, "a"), (5, "b"), (10, "a")]
+    await desk.stop()
+
+
+async def test_a_key_added_while_worked_on_is_worked_on_once_more() -> None:
+    """Never beside itself, and not as often as it was added."""
+    gate = asyncio.Semaphore(0)
+
+    async def work(_: str) -> None:
+        await gate.acquire()
+
+    desk = Desk(work)
+    desk.queue.add("a")
+    await desk.clock.advance(1)
+    for _ in range(3):
+        desk.queue.add("a")
+    await desk.clock.advance(1)
+    beside = len(desk.calls)
+    for _ in range(5):
+        gate.release()
+    await desk.clock.advance(1)
+
+    assert (beside, len(desk.calls)) == (1, 2)
+    await desk.stop()
+
+
+async def test_so_many_workers_so_many_keys_at_once() -> None:
+    """The others wait, first come first served."""
+    clock_s: list[float] = []
+
+    async def work(_: str) -> None:
+        await desk.clock.sleep(10)
+        clock_s.append(desk.clock.monotonic_s())
+
+    desk = Desk(work, workers=3)
+    for key in "abcdefg":
+        desk.queue.add(key)
+    await desk.clock.advance(5)
+    depth = desk.queue.depth
+    await desk.clock.advance(100)
+
+    assert [(at, key) for at, key in desk.calls if at == 0] == [(0, "a"), (0, "b"), (0, "c")]
+    assert desk.calls[3:] == [(10, "d"), (10, "e"), (10, "f"), (20, "g")]
+    assert depth == 4
+    assert desk.seen.waits_s == [0, 0, 0, 10, 10, 10, 20]
+    assert desk.seen.works_s == [10] * 7
+    assert (desk.seen.depths[0], max(desk.seen.depths), desk.seen.depths[-1]) == (1, 7, 0)
+    await desk.stop()
+
+
+@pytest.mark.parametrize(
+    "error", [InvariantError("odd"), Unauthorized(refusal(401)), ValueError("ours")]
+)
+async def test_our_own_mistakes_and_bad_credentials_end_it(error: Exception) -> None:
+    """The error comes out of the service, after the calls that are on."""
+    finished: list[str] = []
+
+    async def work(key: str) -> None:
+        if key == "bad":
+            raise error
+        await desk.clock.sleep(2)
+        finished.append(key)
+
+    desk = Desk(work)
+    desk.queue.add("good")
+    desk.queue.add("bad")
+    await desk.clock.advance(100)
+
+    with pytest.raises(type(error)) as raised:
+        await desk.running
+    assert (raised.value, finished) == (error, ["good"])
+
+
+async def test_a_stop_waits_for_calls_that_are_on_and_begins_none() -> None:
+    """Quick ones finish, slow ones are cancelled at the end of the grace."""
+    ends: list[str] = []
+
+    async def work(key: str) -> None:
+        try:
+            await desk.clock.sleep({"quick": 3, "slow": 300}.get(key, 0))
+        except asyncio.CancelledError:
+            ends.append(f"{key} was cancelled at {desk.clock.monotonic_s():g}")
+            raise
+        ends.append(f"{key} at {desk.clock.monotonic_s():g}")
+
+    desk = Desk(work, grace_s=5)
+    for key in ("quick", "slow", "late"):
+        desk.queue.add(key)
+    await desk.clock.advance(1)
+    desk.running.cancel()
+    await desk.clock.advance(4.5)
+    still_on = desk.running.done()
+    await desk.clock.advance(10)
+
+    assert ends == ["quick at 3", "slow was cancelled at 6"]
+    assert (still_on, desk.running.cancelled()) == (False, True)
+    assert [call.kwargs["event"] for call in desk.said.calls] == [
+        "calls cancelled at the end of the grace"
+    ]
+
+
+async def test_a_second_cancellation_ends_the_grace() -> None:
+    """Whoever insists does not wait."""
+    desk = Desk(lambda _: desk.clock.sleep(300))
+    desk.queue.add("a")
+    await desk.clock.advance(1)
+    desk.running.cancel()
+    await desk.clock.advance(1)
+    desk.running.cancel()
+    await desk.clock.advance(0)
+
+    assert desk.running.cancelled()
+    assert desk.clock.monotonic_s() == 2
+
+
+async def test_an_outage_is_said_when_it_lasts() -> None:
+    """The first tries are for debugging, later ones for people; so is what does not pass."""
+    desk = Desk(scripted(*[Unavailable(refusal(503))] * 3, None, Forbidden(refusal(403))))
+    desk.queue.add("a")
+    await desk.clock.advance(100)
+    desk.queue.add("a")
+    await desk.clock.advance(100)
+
+    levels = [call.method_name for call in desk.said.calls]
+    assert levels == ["debug", "debug", "warning", "warning"]
+    assert desk.said.calls[2].kwargs == {
+        "event": "reconcile failed",
+        "queue": "desk",
+        "key": "a",
+        "error": "PATCH /x: 503: no",
+        "tries": 3,
+        "retry_in_s": 4.0,
+    }
+    await desk.stop()
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("add"), st.sampled_from("abcd")),
+    st.tuples(st.just("later"), st.sampled_from("abcd")),
+    st.tuples(st.just("pass"), st.integers(1, 9)),
+)
+WORKS = st.tuples(st.integers(0, 5), st.sampled_from(["fine", "again", "soon", "fail"]))
+
+
+@given(st.lists(STEPS, max_size=40), st.lists(WORKS, max_size=60), st.integers(1, 4))
+@settings(max_examples=80, deadline=None)
+async def test_no_key_beside_itself_and_no_add_lost(
+    steps: list[tuple[str, str | int]], works: list[tuple[int, str]], workers: int
+) -> None:
+    """Whatever happens when: every key is worked on after its last add."""
+    on: Counter[str] = Counter()
+    begun: dict[str, float] = {}
+    most = Counter[str]()
+    left = list(works)
+
+    async def work(key: str) -> Outcome:
+        begun[key] = desk.clock.monotonic_s()
+        on[key] += 1
+        most[key] = max(most[key], on[key])
+        most["all"] = max(most["all"], on.total())
+        seconds, outcome = left.pop() if left else (0, "fine")
+        await desk.clock.sleep(seconds)
+        on[key] -= 1
+        match outcome:
+            case "again":
+                return Requeue.after(3)
+            case "soon":
+                return Requeue.SOON
+            case "fail":
+                return Unavailable(refusal(503))
+        return None
+
+    desk = Desk(work, workers)
+    asked: dict[str, float] = {}
+    delayed: dict[str, float] = {}
+    for step, what in steps:
+        now_s = desk.clock.monotonic_s()
+        if step == "pass":
+            await desk.clock.advance(float(what))
+        elif step == "add":
+            asked[str(what)] = now_s
+            desk.queue.add(str(what))
+        else:
+            if delayed.get(str(what), now_s) <= now_s:  # else the earlier moment counts
+                delayed[str(what)] = now_s + 7
+            desk.queue.add_after(str(what), 7)
+    await desk.clock.advance(10_000)
+
+    for promises in (asked, delayed):
+        assert {key for key, at in promises.items() if begun.get(key, -1) < at} == set()
+    assert max((most[key] for key in "abcd"), default=0) <= 1
+    assert most["all"] <= workers
+    assert (desk.queue.depth, desk.queue.failing) == (0, 0)
+    await desk.stop()

@@ -1,0 +1,38 @@
+"""Wait for tasks, but not for ever, on a clock that was passed in.
+
+It cancels only what it is told to and swallows no error: whoever started a task looks at its end.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from trainer_kai.clock import Clock
+
+__all__ = ["cancel_all", "finish_within"]
+
+Task = asyncio.Task[Any]
+
+
+async def finish_within(clock: Clock, seconds: float, tasks: Iterable[Task]) -> set[Task]:
+    """Wait until every task ended or the time is up; return those that still run."""
+    running = {task for task in tasks if not task.done()}
+    if not running:
+        return running
+    alarm = asyncio.create_task(clock.sleep(seconds))
+    try:
+        while running and not alarm.done():
+            await asyncio.wait({*running, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            running = {task for task in running if not task.done()}
+    finally:
+        alarm.cancel()
+    return running
+
+
+async def cancel_all(tasks: Iterable[Task]) -> None:
+    """Cancel tasks and wait until each has ended; their errors stay with them."""
+    ending = {task for task in tasks if not task.done()}
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
