@@ -11,7 +11,7 @@ Repeating is done here and nowhere else, by these rules:
 
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 from trainer_kai.api.decode import Page, decode, decode_page
@@ -173,7 +173,15 @@ class Client:
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send a request whose answer goes on; it is tried once, and again only after a 401."""
-        async with self._transport.stream(request, silence_s) as pieces:
+        async with AsyncExitStack() as stack:
+            try:
+                opened = self._transport.stream(request, silence_s)
+                pieces = await stack.enter_async_context(opened)
+            except Unauthorized:
+                if not await self.access.credentials.renew():
+                    raise
+                opened = self._transport.stream(request, silence_s)
+                pieces = await stack.enter_async_context(opened)
             yield pieces
 
     async def _once(self, request: Request, timeout_s: float) -> bytes:

@@ -1,0 +1,58 @@
+"""Pages and lines into objects; what cannot be read is set aside, and the rest goes on. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from trainer_kai.api.decode import DecodeError, PageMeta, decode, decode_page
+from trainer_kai.api.meta import Meta, Object, PartialObject
+
+__all__ = ["Unreadable", "Whole", "read_object", "read_page"]
+
+T = TypeVar("T", bound=Object)
+
+_NOBODY: Final = Meta()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object whose fields are not what we take them for; its metadata is."""
+
+    metadata: Meta
+    error: DecodeError
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Generic[T]):
+    """A page, every object of it."""
+
+    metadata: PageMeta
+    items: Sequence[T | Unreadable]
+
+
+class _RawPage(msgspec.Struct, frozen=True):
+    metadata: PageMeta
+    items: tuple[msgspec.Raw, ...] = ()
+
+
+def read_page(struct: type[T], data: bytes) -> Whole[T]:
+    """Read a page; an object that cannot be read does not spoil the others."""
+    try:
+        page = decode_page(struct, data)
+    except DecodeError:
+        raw = decode(_RawPage, data)
+        return Whole(raw.metadata, tuple(read_object(struct, item) for item in raw.items))
+    return Whole(page.metadata, page.items)
+
+
+def read_object(struct: type[T], data: bytes | msgspec.Raw) -> T | Unreadable:
+    """Read one object, or at least whose it is; raise `DecodeError` if not even that."""
+    try:
+        return decode(struct, data)
+    except DecodeError as error:
+        meta = decode(PartialObject, data).metadata
+        if meta == _NOBODY:
+            raise
+        return Unreadable(meta, error)

@@ -1,0 +1,215 @@
+"""List a kind and follow it: a consumer is told every net change exactly once.
+
+The contract with the consumer:
+
+1. `on_change` is called for one change at a time, in the order of the store. It must not wait.
+   What it raises ends the watch.
+2. `on_synced` is called when a list has been told to its end: at the start, and after each gap.
+3. After a gap (the version we would continue from is gone) the kind is listed again. What changed
+   meanwhile is told once, in its last state; what was deleted meanwhile is told without a state.
+4. Of an object only key, version and uid are kept here. Lists are read in pages.
+5. An object that cannot be read is reported, and to the consumer it is not there.
+6. Failures are waited out, longer each time. Only credentials that are refused, and a server that
+   is not the one we trust, end the watch.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from trainer_kai.api.decode import DecodeError, decode, decode_line
+from trainer_kai.api.meta import Object, PartialObject
+from trainer_kai.kube import request as build
+from trainer_kai.kube.answer import error_of_line
+from trainer_kai.kube.backoff import Backoff
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, WatchExpired
+from trainer_kai.kube.known import Change, Known
+from trainer_kai.kube.lines import Lines
+from trainer_kai.kube.reading import Unreadable, read_object, read_page
+from trainer_kai.kube.request import Request, Target
+from trainer_kai.kube.transport import unavailable
+
+__all__ = ["Pace", "Watch", "WatchObserver"]
+
+T = TypeVar("T", bound=Object)
+
+_LONGEST_PAGE: Final = 32_000
+_SHORT_S: Final = 1.0  # a request that follows for less and tells nothing is no success
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a watch takes its time."""
+
+    page_items: int = 500
+    first_wait_s: float = 0.1
+    longest_wait_s: float = 30.0
+    silence_s: float = 150.0  # the API server sends a bookmark about every minute
+    stream_s: int = 300  # one request follows for so long, or for up to twice that
+
+
+class WatchObserver(Protocol):
+    """Whoever counts, or tells people, what becomes of a watch."""
+
+    def watch_read(self, resource: str, event: str) -> None:
+        """Take note of an event by its type, or of a page (PAGE)."""
+        ...
+
+    def watch_ended(self, resource: str, trouble: str, error: ApiError | None) -> None:
+        """Take note of the end of a list or of a stream; without an error it had its time."""
+        ...
+
+    def watch_skipped(self, resource: str, unreadable: Unreadable) -> None:
+        """Take note of an object that cannot be read."""
+        ...
+
+
+class Watch(Generic[T]):
+    """One kind, followed for as long as `run` runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        target: Target[T],
+        observer: WatchObserver,
+        *,
+        pace: Pace = Pace(),
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.synced = False  # a list has been told to its end, once at least
+        self.trouble = ""  # why nothing can come at the moment, and what helps
+        self._client = client
+        self._target = target
+        self._observer = observer
+        self._pace = pace
+        self._jitter = jitter
+        self._name = str(target.resource)
+        self._known: Known[T] = Known()
+        self._version = ""  # the last one told; "" asks for a list
+        self._page_items = pace.page_items
+        self._read = 0
+
+    async def run(
+        self, on_change: Callable[[Change[T]], None], on_synced: Callable[[], None]
+    ) -> None:
+        """Tell every change, until cancelled."""
+        backoff = Backoff(self._pace.first_wait_s, self._pace.longest_wait_s, self._jitter)
+        while True:
+            read, began_s = self._read, self._client.clock.monotonic_s()
+            error = await self._try(on_change, on_synced)
+            progress = self._read > read
+            if progress:
+                backoff.reset()
+            self.trouble = "" if error is None else _explain(self._name, error)
+            self._observer.watch_ended(self._name, self.trouble, error)
+            lasted_s = self._client.clock.monotonic_s() - began_s
+            if error is not None or not (progress or lasted_s > _SHORT_S):
+                wait_s = backoff.next_s(error.retry_after_s if error else None)
+                await self._client.clock.sleep(wait_s)
+
+    async def _try(
+        self, on_change: Callable[[Change[T]], None], on_synced: Callable[[], None]
+    ) -> ApiError | None:
+        """List if need be, and follow until that ends; return why it ended early."""
+        try:
+            if not self._version:
+                version = await self._list(on_change)
+                on_synced()
+                self._version = version
+                self.synced = True
+            await self._follow(on_change)
+        except Unauthorized:
+            raise
+        except WatchExpired as expired:
+            self._version = ""
+            return expired
+        except ApiError as error:
+            return error
+        return None
+
+    async def _list(self, on_change: Callable[[Change[T]], None]) -> str:
+        """Tell what a list shows; return the version that it shows."""
+        self._known.begin()
+        token = ""
+        while True:
+            asked = build.list_page(self._target, self._page_items, token)
+            try:
+                data = await self._client.send(asked)
+            except WatchExpired:  # it took too long: fewer pages are faster
+                self._page_items = min(self._page_items * 4, _LONGEST_PAGE)
+                raise
+            self._note("PAGE")
+            try:
+                page = read_page(self._target.resource.struct, data)
+            except DecodeError as error:
+                raise _garbled(asked, error) from error
+            for item in page.items:
+                _tell(on_change, self._listed(item))
+            token = page.metadata.continue_token
+            if not token:
+                _tell(on_change, self._known.end())
+                return page.metadata.resource_version
+
+    async def _follow(self, on_change: Callable[[Change[T]], None]) -> None:
+        """Tell what happens after the last version told, until the API server ends it."""
+        stream_s = int(self._pace.stream_s * (1 + self._jitter()))
+        asked = build.watch(self._target, self._version, stream_s)
+        lines = Lines()
+        async with self._client.stream(asked, self._pace.silence_s) as pieces:
+            self.trouble = ""
+            async for piece in pieces:
+                for line in lines.feed(piece):
+                    self._line(asked, line, on_change)
+
+    def _line(self, asked: Request, data: bytes, on_change: Callable[[Change[T]], None]) -> None:
+        try:
+            line = decode_line(data)
+            if line.type == "ERROR":
+                raise error_of_line(asked, line.object)
+            if line.type == "BOOKMARK":
+                current: T | Unreadable | PartialObject = decode(PartialObject, line.object)
+            else:
+                current = read_object(self._target.resource.struct, line.object)
+                _tell(on_change, self._happened(line.type, current))
+        except DecodeError as error:
+            raise _garbled(asked, error) from error
+        self._version = current.metadata.resource_version
+        self._note(line.type)
+
+    def _listed(self, item: T | Unreadable) -> Iterable[Change[T]]:
+        if isinstance(item, Unreadable):
+            self._observer.watch_skipped(self._name, item)
+            return ()  # the end of the list says that it is gone, if it was ever there
+        return self._known.listed(item)
+
+    def _happened(self, event: str, current: T | Unreadable) -> Iterable[Change[T]]:
+        if isinstance(current, Unreadable):
+            self._observer.watch_skipped(self._name, current)
+            return self._known.vanished(current.metadata, None)
+        if event == "DELETED":
+            return self._known.vanished(current.metadata, current)
+        return self._known.happened(current)
+
+    def _note(self, event: str) -> None:
+        self._read += 1
+        self._observer.watch_read(self._name, event)
+
+
+def _tell(on_change: Callable[[Change[T]], None], changes: Iterable[Change[T]]) -> None:
+    for change in changes:
+        on_change(change)
+
+
+def _garbled(asked: Request, error: DecodeError) -> ApiError:
+    return unavailable(asked, f"the answer makes no sense: {error}", was_sent=True)
+
+
+def _explain(resource: str, error: ApiError) -> str:
+    """Say what is wrong, and what would help where we know it."""
+    if isinstance(error, Forbidden):
+        return f"{error}; grant the verbs list and watch on {resource} to this account"
+    if isinstance(error, NotFound):
+        return f"{error}; {resource} are not served: is their CRD installed?"
+    return str(error)
