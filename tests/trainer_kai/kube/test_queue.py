@@ -306,35 +306,36 @@ STEPS = st.one_of(
 WORKS = st.tuples(st.integers(0, 5), st.sampled_from(["fine", "again", "soon", "fail"]))
 
 
+class Worker:
+    """A reconciler that takes its time, and a record of who was worked on beside whom."""
+
+    def __init__(self, works: list[tuple[int, str]]) -> None:
+        self.begun: dict[str, float] = {}  # the last call of each key
+        self.most: Counter[str] = Counter()  # at once
+        self._on: Counter[str] = Counter()
+        self._left = list(works)
+
+    async def work(self, desk: Desk, key: str) -> Outcome:
+        """Do what comes next, or nothing."""
+        self.begun[key] = desk.clock.monotonic_s()
+        self._on[key] += 1
+        self.most[key] = max(self.most[key], self._on[key])
+        self.most["all"] = max(self.most["all"], self._on.total())
+        seconds, outcome = self._left.pop() if self._left else (0, "fine")
+        await desk.clock.sleep(seconds)
+        self._on[key] -= 1
+        after: dict[str, Outcome] = {"again": Requeue.after(3), "soon": Requeue.SOON}
+        return Unavailable(refusal(503)) if outcome == "fail" else after.get(outcome)
+
+
 @given(st.lists(STEPS, max_size=40), st.lists(WORKS, max_size=60), st.integers(1, 4))
 @settings(max_examples=80, deadline=None)
 async def test_no_key_beside_itself_and_no_add_lost(
     steps: list[tuple[str, str | int]], works: list[tuple[int, str]], workers: int
 ) -> None:
     """Whatever happens when: every key is worked on after its last add."""
-    on: Counter[str] = Counter()
-    begun: dict[str, float] = {}
-    most = Counter[str]()
-    left = list(works)
-
-    async def work(key: str) -> Outcome:
-        begun[key] = desk.clock.monotonic_s()
-        on[key] += 1
-        most[key] = max(most[key], on[key])
-        most["all"] = max(most["all"], on.total())
-        seconds, outcome = left.pop() if left else (0, "fine")
-        await desk.clock.sleep(seconds)
-        on[key] -= 1
-        match outcome:
-            case "again":
-                return Requeue.after(3)
-            case "soon":
-                return Requeue.SOON
-            case "fail":
-                return Unavailable(refusal(503))
-        return None
-
-    desk = Desk(work, workers)
+    worker = Worker(works)
+    desk = Desk(lambda key: worker.work(desk, key), workers)
     asked: dict[str, float] = {}
     delayed: dict[str, float] = {}
     for step, what in steps:
@@ -351,8 +352,8 @@ async def test_no_key_beside_itself_and_no_add_lost(
     await desk.clock.advance(10_000)
 
     for promises in (asked, delayed):
-        assert {key for key, at in promises.items() if begun.get(key, -1) < at} == set()
-    assert max((most[key] for key in "abcd"), default=0) <= 1
-    assert most["all"] <= workers
+        assert {key for key, at in promises.items() if worker.begun.get(key, -1) < at} == set()
+    assert max((worker.most[key] for key in "abcd"), default=0) <= 1
+    assert worker.most["all"] <= workers
     assert (desk.queue.depth, desk.queue.failing) == (0, 0)
     await desk.stop()

@@ -2,7 +2,13 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from trainer_kai.kube.turns import Turns
 
@@ -92,8 +98,10 @@ class TurnsMachine(RuleBasedStateMachine):
         assert (self.turns.size, self.turns.next_due_s) == (0, None)
 
 
-TestTurns = TurnsMachine.TestCase
-TestTurns.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+def test_no_turn_is_lost_and_none_is_double() -> None:
+    """Chance plays with adds, delays, turns and retries; the record holds at every step."""
+    bounds = settings(max_examples=150, stateful_step_count=40, deadline=None)
+    run_state_machine_as_test(TurnsMachine, settings=bounds)
 
 
 def test_first_come_first_served() -> None:
