@@ -1,10 +1,20 @@
 """What every Kubernetes object has: a name, a version, labels, owners."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-__all__ = ["Key", "Meta", "Object", "OwnerReference", "PartialObject"]
+__all__ = [
+    "Condition",
+    "Key",
+    "Meta",
+    "Object",
+    "OwnerReference",
+    "PartialObject",
+    "TemplateMeta",
+    "is_true",
+]
 
 
 class Key(NamedTuple):
@@ -17,7 +27,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Who an object belongs to."""
 
     api_version: str = ""
@@ -27,18 +37,19 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     controller: bool = False
 
 
-class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The metadata we read."""
 
     name: str = ""
+    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
 
@@ -46,6 +57,29 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     def key(self) -> Key:
         """Return namespace and name."""
         return Key(self.namespace, self.name)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """Return the owner that manages this object; there is at most one."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class TemplateMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What a template passes on to the objects made from it."""
+
+    name: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Something that is so, is not so, or is unknown."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
 
 
 class Object(Protocol):
@@ -57,7 +91,12 @@ class Object(Protocol):
         ...
 
 
-class PartialObject(msgspec.Struct, frozen=True):
+class PartialObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An object of any kind, of which only the metadata was asked for."""
 
     metadata: Meta
+
+
+def is_true(conditions: tuple[Condition, ...], name: str) -> bool:
+    """Say whether the condition of that name is there and True."""
+    return any(found.type == name and found.status == "True" for found in conditions)

@@ -1,0 +1,94 @@
+"""Where a pod wants to be: near or far from nodes and from other pods, spread or not."""
+
+import msgspec
+
+from trainer_kai.api.selector import LabelSelector, NodeSelector, NodeSelectorTerm
+
+__all__ = [
+    "Affinity",
+    "NodeAffinity",
+    "PodAffinity",
+    "PodAffinityTerm",
+    "PreferredNodes",
+    "PreferredPods",
+    "Toleration",
+    "TopologySpread",
+]
+
+
+class PreferredNodes(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Nodes that would be nice."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which nodes."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredNodes, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Pods, and the node label within whose value they count as near."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class PreferredPods(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Neighbours that would be nice."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which neighbours, or, as anti-affinity, which ones not."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredPods, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """All three of them must hold."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Taints that a pod puts up with; an empty key with Exists means all of them."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class TopologySpread(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How unevenly pods may lie over the values of a node label."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()

@@ -1,0 +1,49 @@
+"""Durations as Go writes them, "1h30m" or "-1s", as exact nanoseconds."""
+
+import re
+from typing import Final
+
+from trainer_kai.errors import TrainerKaiError
+
+__all__ = ["DurationError", "nanoseconds"]
+
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # the micro sign
+    "μs": 1_000,  # the Greek letter
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_MAX: Final = 2**63
+_LONGEST: Final = 64
+_PART: Final = re.compile(r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)([^0-9.]+)")
+_RIGHT: Final = 'write one such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, m and h'
+
+
+class DurationError(TrainerKaiError):
+    """What stands where a duration should; the message says what would be right."""
+
+
+def nanoseconds(text: str) -> int:
+    """Return a duration in nanoseconds; what is smaller than one is cut off."""
+    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    if unsigned == "0":
+        return 0
+    if not unsigned or len(text) > _LONGEST:
+        raise DurationError(f"{text[:_LONGEST]!r} is no duration; {_RIGHT}")
+    total = 0
+    at = 0
+    while at < len(unsigned):
+        part = _PART.match(unsigned, at)
+        if part is None or part[3] not in _UNITS:
+            raise DurationError(f"{text!r} is no duration; {_RIGHT}")
+        before, after, unit = part.groups()
+        total += int(before + after) * _UNITS[unit] // 10 ** len(after)
+        at = part.end()
+    negative = text[0] == "-"
+    if total >= _MAX + negative:
+        raise DurationError(f"{text!r} is more than 292 years; write a shorter one")
+    return -total if negative else total

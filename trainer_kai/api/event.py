@@ -1,0 +1,34 @@
+"""Event: what somebody said about an object."""
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+
+__all__ = [
+    "Event",
+    "ObjectReference",
+]
+
+
+class ObjectReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Which object is meant."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What somebody said about an object, in the core group's older form or the newer one."""
+
+    metadata: Meta
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None

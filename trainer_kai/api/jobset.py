@@ -1,0 +1,85 @@
+"""JobSet: jobs of one training, some of them after others."""
+
+import msgspec
+
+from trainer_kai.api.job import JobTemplate
+from trainer_kai.api.meta import Condition, Meta
+
+__all__ = [
+    "DependsOn",
+    "FailurePolicy",
+    "JobSet",
+    "JobSetSpec",
+    "JobSetStatus",
+    "ReplicatedJob",
+    "ReplicatedJobStatus",
+    "StartupPolicy",
+]
+
+
+class DependsOn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Another replicatedJob that must be Ready or Complete before this one is made."""
+
+    name: str
+    status: str
+
+
+class ReplicatedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Equal jobs."""
+
+    name: str
+    replicas: int = 1
+    group_name: str = "default"
+    template: JobTemplate = JobTemplate()
+    depends_on: tuple[DependsOn, ...] = ()
+
+
+class StartupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """AnyOrder, or InOrder: each replicatedJob when the one before it is Ready."""
+
+    startup_policy_order: str = "AnyOrder"
+
+
+class FailurePolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How often the whole may start again."""
+
+    max_restarts: int = 0
+    restart_strategy: str = ""
+
+
+class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What is to run."""
+
+    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+    startup_policy: StartupPolicy = StartupPolicy()
+    failure_policy: FailurePolicy | None = None
+    suspend: bool = False
+    managed_by: str = ""
+
+
+class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Counts of jobs, not of pods."""
+
+    name: str
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    active: int = 0
+    suspended: int = 0
+
+
+class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How far the whole is; `restarts` is the current attempt."""
+
+    conditions: tuple[Condition, ...] = ()
+    restarts: int = 0
+    terminal_state: str = ""
+    replicated_jobs_status: tuple[ReplicatedJobStatus, ...] = ()
+
+
+class JobSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job set."""
+
+    metadata: Meta
+    spec: JobSetSpec = JobSetSpec()
+    status: JobSetStatus = JobSetStatus()

@@ -1,0 +1,139 @@
+"""Every name that objects carry for us: API groups, labels, annotations, finalizers.
+
+No other file spells one. KAI's names mean what they mean to KAI; a name of ours exists only where
+KAI has no word. What is stamped on an object as both label and annotation has one name here.
+"""
+
+from typing import Final
+
+# API groups.
+ADMISSION: Final = "admission.k8s.io"
+ADMISSION_REGISTRATION: Final = "admissionregistration.k8s.io"
+API_EXTENSIONS: Final = "apiextensions.k8s.io"
+AUTHENTICATION: Final = "authentication.k8s.io"
+AUTHORIZATION: Final = "authorization.k8s.io"
+BATCH: Final = "batch"
+COORDINATION: Final = "coordination.k8s.io"
+JOBSET: Final = "jobset.x-k8s.io"
+KAI: Final = "kai.scheduler"
+POLICY: Final = "policy"
+RESOURCE: Final = "resource.k8s.io"
+RUN_AI: Final = "scheduling.run.ai"
+SCHEDULING: Final = "scheduling.k8s.io"
+STORAGE: Final = "storage.k8s.io"
+TRAINER: Final = "trainer.kubeflow.org"
+
+# Who binds, and where to unless somebody says.
+SCHEDULER_NAME: Final = "kai-scheduler"
+DEFAULT_SCHEDULER: Final = "default-scheduler"  # what the API server fills in
+DEFAULT_QUEUE: Final = "default-queue"
+
+# KAI: labels of workloads and pods.
+QUEUE: Final = "kai.scheduler/queue"
+NODE_POOL: Final = "kai.scheduler/node-pool"  # of nodes, queues and pod groups too
+PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
+PRIORITY_CLASS_NAME: Final = "priorityClassName"
+SUBGROUP: Final = "kai.scheduler/subgroup-name"
+TASK_PRIORITY: Final = "kai.scheduler/task-priority"
+GPU_GROUP: Final = "runai-gpu-group"
+GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label for each shared device
+PROJECT: Final = "project"
+USER: Final = "user"
+
+# KAI: annotations of workloads and pods.
+POD_GROUP: Final = "pod-group-name"
+TOPOLOGY: Final = "kai.scheduler/topology"
+TOPOLOGY_REQUIRED: Final = "kai.scheduler/topology-required-placement"
+TOPOLOGY_PREFERRED: Final = "kai.scheduler/topology-preferred-placement"
+BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
+PREEMPTION_DELAY: Final = "kai.scheduler/preemption-delay"
+STALENESS_GRACE_PERIOD: Final = "kai.scheduler/staleness-grace-period"
+SKIP_PODGROUPER: Final = "kai.scheduler/skip-podgrouper"
+GPU_FRACTION: Final = "gpu-fraction"
+GPU_MEMORY: Final = "gpu-memory"
+GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"
+GPU_FRACTION_CONTAINER: Final = "gpu-fraction-container-name"
+MPS: Final = "mps"
+SHARED_GPU_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
+RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
+
+# KAI: annotations of pod groups.
+TOP_OWNER: Final = "kai.scheduler/top-owner-metadata"
+STALE_SINCE: Final = "kai.scheduler/stale-podgroup-timestamp"
+LAST_START: Final = "kai.scheduler/last-start-timestamp"
+LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
+
+# Ours.
+OURS: Final = "trainer-kai.dev/"
+ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
+GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: which group of its JobSet
+ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
+RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
+INJECT: Final = "trainer-kai.dev/inject"  # namespace label
+LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
+EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # TrainJob annotation while we hold it suspended
+
+# JobSet: labels of its jobs and pods, and annotations too.
+JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
+REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+REPLICATED_JOB_REPLICAS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
+GLOBAL_REPLICAS: Final = "jobset.sigs.k8s.io/global-replicas"
+JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
+JOB_GLOBAL_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+JOB_GROUP_INDEX: Final = "jobset.sigs.k8s.io/job-group-index"
+JOB_KEY: Final = "jobset.sigs.k8s.io/job-key"
+GROUP_NAME: Final = "jobset.sigs.k8s.io/group-name"
+GROUP_REPLICAS: Final = "jobset.sigs.k8s.io/group-replicas"
+RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
+JOB_RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/job-restart-attempt"
+JOBSET_PRIORITY: Final = "jobset.sigs.k8s.io/priority"
+EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+NODE_SELECTOR_STRATEGY: Final = "alpha.jobset.sigs.k8s.io/node-selector"
+
+# Job: labels of its pods; the index is an annotation too.
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
+
+# Trainer.
+ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of job templates
+FRAMEWORK: Final = "trainer.kubeflow.org/framework"
+SUPPORT: Final = "trainer.kubeflow.org/support"
+TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a managedBy
+
+# Other schedulers and queues.
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
+COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+
+# Nodes.
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # taint
+NOT_READY: Final = "node.kubernetes.io/not-ready"  # taint
+GPU_MEMORY_MIB: Final = "nvidia.com/gpu.memory"
+GPU_COUNT: Final = "nvidia.com/gpu.count"
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
+MIG_ENABLED: Final = "node-role.kubernetes.io/mig-enabled"
+GPU_WORKER: Final = "node-role.kubernetes.io/gpu-worker"
+CPU_WORKER: Final = "node-role.kubernetes.io/cpu-worker"
+
+# Resources.
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+GPU: Final = "nvidia.com/gpu"
+AMD_GPU: Final = "amd.com/gpu"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+
+# The rest of Kubernetes.
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # label that every namespace has
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"  # annotation of claims
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"  # annotation of claims
+MIRROR_POD: Final = "kubernetes.io/config.mirror"

@@ -1,0 +1,23 @@
+"""Namespace: where workloads live; its labels choose a queue and say who is looked at."""
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+
+__all__ = [
+    "Namespace",
+    "NamespaceStatus",
+]
+
+
+class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Active or Terminating."""
+
+    phase: str = ""
+
+
+class Namespace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A namespace."""
+
+    metadata: Meta
+    status: NamespaceStatus = NamespaceStatus()

@@ -1,0 +1,40 @@
+"""Node: what it has and whom it takes."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from trainer_kai.api.meta import Condition, Meta
+from trainer_kai.api.quantity import Quantity
+
+__all__ = ["Node", "NodeSpec", "NodeStatus", "Taint"]
+
+
+class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What pods must tolerate to be here."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What people and controllers want of the node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What the node says of itself."""
+
+    allocatable: Mapping[str, Quantity] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A node."""
+
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()

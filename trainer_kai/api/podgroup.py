@@ -1,0 +1,96 @@
+"""PodGroup: pods that start together or not at all, as a tree of sub-groups."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+from trainer_kai.api.quantity import Quantity
+
+__all__ = [
+    "PodGroup",
+    "PodGroupSpec",
+    "PodGroupStatus",
+    "ResourcesStatus",
+    "SchedulingCondition",
+    "SchedulingReason",
+    "SubGroup",
+    "TopologyConstraint",
+]
+
+
+class TopologyConstraint(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How close together; the levels are node labels of the topology, or their aliases."""
+
+    topology: str = ""
+    required_topology_level: str = ""
+    preferred_topology_level: str = ""
+
+
+class SubGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """A leaf counts pods (`min_member`), an inner node counts its children (`min_sub_group`)."""
+
+    name: str
+    parent: str = ""
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    topology_constraint: TopologyConstraint | None = None
+
+
+class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What the group needs, and how it wants to be treated."""
+
+    queue: str = ""
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    sub_groups: tuple[SubGroup, ...] = ()
+    priority_class_name: str = ""
+    preemptibility: str = ""
+    topology_constraint: TopologyConstraint | None = None
+    mark_unschedulable: bool = True
+    scheduling_backoff: int = -1
+    preemption_delay: str = ""
+    staleness_grace_period: str = ""
+
+
+class SchedulingReason(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Why the group is not placed."""
+
+    reason: str
+    message: str = ""
+
+
+class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """The scheduler's last word on the group, for one node pool."""
+
+    type: str
+    node_pool: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    reasons: tuple[SchedulingReason, ...] = ()
+    transition_id: str = msgspec.field(default="", name="transitionID")
+    last_transition_time: str = ""
+
+
+class ResourcesStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What the group holds and asks for."""
+
+    allocated: Mapping[str, Quantity] = {}
+    allocated_non_preemptible: Mapping[str, Quantity] = {}
+    requested: Mapping[str, Quantity] = {}
+
+
+class PodGroupStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What was said of the group."""
+
+    scheduling_conditions: tuple[SchedulingCondition, ...] = ()
+    resources_status: ResourcesStatus = ResourcesStatus()
+
+
+class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A group of pods."""
+
+    metadata: Meta
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()

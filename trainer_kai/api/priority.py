@@ -1,0 +1,18 @@
+"""PriorityClass: a number with a name."""
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+
+__all__ = [
+    "PriorityClass",
+]
+
+
+class PriorityClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """A name for a priority."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"

@@ -1,0 +1,115 @@
+"""Quantities as exact integers: `500m` of CPU is 500 thousandths, `1Ki` of memory is 1024 bytes.
+
+What is not whole in the unit asked for is rounded away from zero, as the API server does: who wants
+some of a resource gets some. What is larger than 64 bits is the largest number of 64 bits.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from trainer_kai.errors import TrainerKaiError
+
+__all__ = ["MAX", "Quantity", "QuantityError", "milli", "spell_bytes", "spell_milli", "whole"]
+
+Quantity: TypeAlias = str | int | float  # text in built-in kinds; in a CRD JSON numbers too
+
+MAX: Final = 2**63 - 1
+_DIGITS: Final = 100  # of a quantity that a person might still mean
+_DECIMAL: Final = {
+    "n": -9,
+    "u": -6,
+    "m": -3,
+    "": 0,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+    "E": 18,
+}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_SHAPE: Final = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)([A-Za-z]{0,2}|[eE][+-]?[0-9]+)")
+_RIGHT: Final = 'such as "2", "500m", "1.5", "16Gi" or "1e3"'
+
+
+class QuantityError(TrainerKaiError):
+    """What stands where a quantity should; the message says what would be right."""
+
+
+@lru_cache(maxsize=8192, typed=True)  # a cluster knows few different ones, and reads them for ever
+def whole(quantity: Quantity) -> int:
+    """Return bytes, pods, devices."""
+    return _rounded(quantity, 0)
+
+
+@lru_cache(maxsize=8192, typed=True)
+def milli(quantity: Quantity) -> int:
+    """Return thousandths: of a CPU, of a GPU."""
+    return _rounded(quantity, 3)
+
+
+def spell_milli(thousandths: int) -> str:
+    """Write thousandths as the API server would."""
+    if thousandths % 1000:
+        return f"{thousandths}m"
+    return _largest(thousandths // 1000, 1000, ("", "k", "M", "G", "T", "P", "E"))
+
+
+def spell_bytes(count: int) -> str:
+    """Write bytes as the API server would."""
+    return _largest(count, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+
+
+def _largest(count: int, base: int, suffixes: tuple[str, ...]) -> str:
+    step = 0
+    while count and count % base == 0 and step < len(suffixes) - 1:
+        count //= base
+        step += 1
+    return f"{count}{suffixes[step]}"
+
+
+def _rounded(quantity: Quantity, digits: int) -> int:
+    """Return the quantity times 10 to the power of *digits*, rounded away from zero."""
+    sign, number, two, ten = _parts(quantity)
+    ten += digits
+    if number == 0:
+        return 0
+    if ten > _DIGITS:
+        return sign * MAX
+    if ten < -2 * _DIGITS:
+        return sign
+    dividend: int = (number << two) * 10 ** max(ten, 0)
+    divisor: int = 10 ** max(-ten, 0)
+    return sign * min(-(-dividend // divisor), MAX)
+
+
+def _parts(quantity: Quantity) -> tuple[int, int, int, int]:
+    """Return sign, number, power of two and power of ten."""
+    if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
+        raise QuantityError(f"{quantity!r} is no quantity; write one {_RIGHT}")
+    text = quantity if isinstance(quantity, str) else repr(quantity)
+    found = _SHAPE.fullmatch(text) if len(text) <= _DIGITS else None
+    if found is None:
+        raise QuantityError(f"{_shortened(text)} is no quantity; write one {_RIGHT}")
+    sign, before, after, suffix = found.groups()
+    two, ten = _powers(suffix, text)
+    return -1 if sign == "-" else 1, int(before + after), two, ten - len(after)
+
+
+def _powers(suffix: str, text: str) -> tuple[int, int]:
+    if suffix in _DECIMAL:
+        return 0, _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return _BINARY[suffix], 0
+    if suffix[0] in "eE" and suffix[1:]:
+        try:
+            return 0, int(suffix[1:])
+        except ValueError:
+            pass
+    known = ", ".join(filter(None, [*_DECIMAL, *_BINARY]))
+    raise QuantityError(f"{_shortened(text)} ends in {suffix!r}; a suffix is one of {known}")
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= _DIGITS else f"{text[:20]}…")

@@ -1,0 +1,115 @@
+"""The kinds that we read, and where the API server has them."""
+
+from typing import Final, TypeVar
+
+from trainer_kai.api.disruption import PodDisruptionBudget
+from trainer_kai.api.event import Event
+from trainer_kai.api.job import Job
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Object
+from trainer_kai.api.names import (
+    BATCH,
+    COORDINATION,
+    JOBSET,
+    KAI,
+    POLICY,
+    RUN_AI,
+    SCHEDULING,
+    STORAGE,
+    TRAINER,
+)
+from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from trainer_kai.api.topology import Topology
+from trainer_kai.api.trainjob import TrainJob
+
+__all__ = [
+    "ALL",
+    "CLUSTER_RUNTIMES",
+    "EVENTS",
+    "JOBS",
+    "JOBSETS",
+    "LEASES",
+    "NAMESPACES",
+    "NODES",
+    "PDBS",
+    "PODGROUPS",
+    "PODS",
+    "PRIORITY_CLASSES",
+    "PVCS",
+    "PVS",
+    "QUEUES",
+    "RUNTIMES",
+    "STORAGE_CLASSES",
+    "TOPOLOGIES",
+    "TRAINJOBS",
+]
+
+T = TypeVar("T", bound=Object)
+
+
+def _namespaced(group: str, version: str, plural: str, struct: type[T], kind: str) -> Resource[T]:
+    return Resource(group, version, plural, kind, namespaced=True, struct=struct)
+
+
+def _cluster_wide(group: str, version: str, plural: str, struct: type[T], kind: str) -> Resource[T]:
+    return Resource(group, version, plural, kind, namespaced=False, struct=struct)
+
+
+PODS: Final = _namespaced("", "v1", "pods", Pod, "Pod")
+NODES: Final = _cluster_wide("", "v1", "nodes", Node, "Node")
+NAMESPACES: Final = _cluster_wide("", "v1", "namespaces", Namespace, "Namespace")
+EVENTS: Final = _namespaced("", "v1", "events", Event, "Event")
+PVCS: Final = _namespaced(
+    "", "v1", "persistentvolumeclaims", PersistentVolumeClaim, "PersistentVolumeClaim"
+)
+PVS: Final = _cluster_wide("", "v1", "persistentvolumes", PersistentVolume, "PersistentVolume")
+STORAGE_CLASSES: Final = _cluster_wide(
+    STORAGE, "v1", "storageclasses", StorageClass, "StorageClass"
+)
+PRIORITY_CLASSES: Final = _cluster_wide(
+    SCHEDULING, "v1", "priorityclasses", PriorityClass, "PriorityClass"
+)
+PDBS: Final = _namespaced(
+    POLICY, "v1", "poddisruptionbudgets", PodDisruptionBudget, "PodDisruptionBudget"
+)
+LEASES: Final = _namespaced(COORDINATION, "v1", "leases", Lease, "Lease")
+JOBS: Final = _namespaced(BATCH, "v1", "jobs", Job, "Job")
+JOBSETS: Final = _namespaced(JOBSET, "v1alpha2", "jobsets", JobSet, "JobSet")
+TRAINJOBS: Final = _namespaced(TRAINER, "v1alpha1", "trainjobs", TrainJob, "TrainJob")
+RUNTIMES: Final = _namespaced(TRAINER, "v1alpha1", "trainingruntimes", Runtime, "TrainingRuntime")
+CLUSTER_RUNTIMES: Final = _cluster_wide(
+    TRAINER, "v1alpha1", "clustertrainingruntimes", Runtime, "ClusterTrainingRuntime"
+)
+PODGROUPS: Final = _namespaced(RUN_AI, "v2alpha2", "podgroups", PodGroup, "PodGroup")
+QUEUES: Final = _cluster_wide(RUN_AI, "v2", "queues", Queue, "Queue")
+TOPOLOGIES: Final = _cluster_wide(KAI, "v1alpha1", "topologies", Topology, "Topology")
+
+ALL: Final = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    EVENTS,
+    PVCS,
+    PVS,
+    STORAGE_CLASSES,
+    PRIORITY_CLASSES,
+    PDBS,
+    LEASES,
+    JOBS,
+    JOBSETS,
+    TRAINJOBS,
+    RUNTIMES,
+    CLUSTER_RUNTIMES,
+    PODGROUPS,
+    QUEUES,
+    TOPOLOGIES,
+)

@@ -1,0 +1,35 @@
+"""Which objects are meant: by their labels, or, for nodes, by labels and fields."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+__all__ = ["LabelSelector", "NodeSelector", "NodeSelectorTerm", "Requirement"]
+
+
+class Requirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """One key, an operator (In, NotIn, Exists, DoesNotExist; for nodes Gt and Lt too), values."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """All of these must hold; empty means everything, and no selector at all means nothing."""
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """All of these must hold; an empty term matches no node."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """One of the terms must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()

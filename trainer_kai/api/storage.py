@@ -1,0 +1,113 @@
+"""Claims, volumes and classes: what ties a pod to where its data is."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+from trainer_kai.api.quantity import Quantity
+from trainer_kai.api.selector import NodeSelector
+
+__all__ = [
+    "ClaimRef",
+    "LabelValues",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "StorageClass",
+    "TopologySelectorTerm",
+    "VolumeClaimSpec",
+    "VolumeClaimStatus",
+    "VolumeNodeAffinity",
+    "VolumeResources",
+    "VolumeSpec",
+    "VolumeStatus",
+]
+
+
+class VolumeResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How much is asked for."""
+
+    requests: Mapping[str, Quantity] = {}
+
+
+class VolumeClaimSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What is asked for; a class of "" and no class at all are different wishes."""
+
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    resources: VolumeResources = VolumeResources()
+
+
+class VolumeClaimStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Pending, Bound or Lost."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A claim."""
+
+    metadata: Meta
+    spec: VolumeClaimSpec = VolumeClaimSpec()
+    status: VolumeClaimStatus = VolumeClaimStatus()
+
+
+class ClaimRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The claim that a volume is kept for."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The nodes that can reach a volume."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What the volume is."""
+
+    capacity: Mapping[str, Quantity] = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ClaimRef | None = None
+    storage_class_name: str = ""
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class VolumeStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Available, Bound, Released or Failed."""
+
+    phase: str = ""
+
+
+class PersistentVolume(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A volume."""
+
+    metadata: Meta
+    spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+
+class LabelValues(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One label and its values."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Node labels with the values among which a class makes volumes."""
+
+    match_label_expressions: tuple[LabelValues, ...] = ()
+
+
+class StorageClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How volumes are made, and when."""
+
+    metadata: Meta
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()

@@ -1,0 +1,27 @@
+"""Topology: which node labels say how close two nodes are, coarsest first."""
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+
+__all__ = ["Topology", "TopologyLevel", "TopologySpec"]
+
+
+class TopologyLevel(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """One label; workloads may call it by its alias."""
+
+    node_label: str
+    alias: str = ""
+
+
+class TopologySpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The levels from the coarsest to the finest."""
+
+    levels: tuple[TopologyLevel, ...] = ()
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A topology of the cluster."""
+
+    metadata: Meta
+    spec: TopologySpec = TopologySpec()
