@@ -157,6 +157,19 @@ class Cluster:
             message = f"{name} did not get ready within {_READY_S:g} s; its log is {process.log}"
             raise TimeoutError(message) from None
 
+    async def forget_history(self) -> None:
+        """Compact etcd and restart the API server: a watch from before is told that it expired.
+
+        The restart is needed because the API server keeps a window of events of its own.
+        """
+        etcd = self.ground.url("etcd")
+        answer = await self.api.request("POST", f"{etcd}/v3/kv/range", {"key": "AA=="})
+        compaction = {"revision": answer["header"]["revision"], "physical": True}
+        await self.api.request("POST", f"{etcd}/v3/kv/compaction", compaction)
+        await self.process("kube-apiserver").kill()
+        self.process("kube-apiserver").start()
+        await self.ready("kube-apiserver")
+
     async def _answers(self, url: str) -> bool:
         try:
             await self.api.request("GET", url)

@@ -33,6 +33,13 @@ class Burst(NamedTuple):
     retry_after_s: int | None
 
 
+class Cut(NamedTuple):
+    """An answer to break off: whose, and after how many more bytes."""
+
+    left: int
+    applies: Callable[[str, str], bool]  # method, path with query
+
+
 class FaultProxy:
     """The proxy; `async with` opens and closes it. Without any fault it only passes on."""
 
@@ -46,6 +53,7 @@ class FaultProxy:
         self._authority = ssl.create_default_context(cafile=str(authority))
         self._delay_s = 0.0
         self._burst: Burst | None = None
+        self._cut: Cut | None = None
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
@@ -96,6 +104,17 @@ class FaultProxy:
         """Refuse the next *count* requests that *applies* picks by method and path."""
         self._burst = Burst(status, count, applies, retry_after_s)
 
+    def cut(
+        self, after_bytes: int, applies: Callable[[str, str], bool] = lambda _method, _path: True
+    ) -> None:
+        """Break off an answer that *applies* picks, new or under way, after so many more bytes."""
+        self._cut = Cut(after_bytes, applies)
+
+    @property
+    def is_cut(self) -> bool:
+        """Say whether the answer that was to be broken off has been."""
+        return self._cut is None
+
     @property
     def refusals_left(self) -> int:
         """Return how many refusals of the burst nobody has met yet."""
@@ -138,9 +157,24 @@ class FaultProxy:
             async for piece in answer.content.iter_any():
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
-                await response.write(piece)
+                whole = self._uncut(request, piece)
+                await response.write(whole)
+                if len(whole) < len(piece) and request.transport is not None:
+                    request.transport.close()  # after what was written, and before its end
+                    return response
             await response.write_eof()
             return response
+
+    def _uncut(self, request: web.Request, piece: bytes) -> bytes:
+        """Return what may still pass of a piece."""
+        cut = self._cut
+        if cut is None or not cut.applies(request.method, request.path_qs):
+            return piece
+        if len(piece) <= cut.left:
+            self._cut = cut._replace(left=cut.left - len(piece))
+            return piece
+        self._cut = None
+        return piece[: cut.left]
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         burst = self._burst

@@ -69,7 +69,7 @@ class Client:
         self.clock = clock
         self._transport = transport
         self._observer = observer
-        self._patience_s = patience_s
+        self.patience_s = patience_s  # for how long one request is tried again
 
     async def close(self) -> None:
         """Close every connection."""
@@ -150,15 +150,15 @@ class Client:
 
     async def send(self, request: Request, *, timeout_s: float = _TIMEOUT_S) -> bytes:
         """Send any request and return the body of its answer."""
-        until_s = self.clock.monotonic_s() + self._patience_s
+        until_s = self.clock.monotonic_s() + self.patience_s
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
         renewed = False
         while True:
             try:
                 return await self._once(request, timeout_s)
-            except Unauthorized:
+            except Unauthorized as error:
                 if renewed or not await self.access.credentials.renew():
-                    raise
+                    raise self._unknown(error) from error
                 renewed = True
             except ApiError as error:
                 if not _may_repeat(request, error):
@@ -177,12 +177,18 @@ class Client:
             try:
                 opened = self._transport.stream(request, silence_s)
                 pieces = await stack.enter_async_context(opened)
-            except Unauthorized:
+            except Unauthorized as error:
                 if not await self.access.credentials.renew():
-                    raise
+                    raise self._unknown(error) from error
                 opened = self._transport.stream(request, silence_s)
                 pieces = await stack.enter_async_context(opened)
             yield pieces
+
+    def _unknown(self, error: Unauthorized) -> Unauthorized:
+        """Say which credentials it was that nobody knows."""
+        refusal = error.refusal
+        message = f"{refusal.message} to {self.access.origin}"
+        return Unauthorized(refusal._replace(message=message))
 
     async def _once(self, request: Request, timeout_s: float) -> bytes:
         began_s = self.clock.monotonic_s()

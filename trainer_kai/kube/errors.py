@@ -49,10 +49,13 @@ class Refusal(NamedTuple):
 class ApiError(TrainerKaiError):
     """The API server refused, or could not be asked."""
 
+    advice = ""  # what a person can do, where that is always the same
+
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
         code = f"{refusal.status} {refusal.reason}".strip() if refusal.status else "no answer"
-        super().__init__(f"{refusal.request}: {code}: {refusal.message}")
+        parts = (refusal.request, code, refusal.message, self.advice)
+        super().__init__(": ".join(part for part in parts if part))
 
     @property
     def retry_after_s(self) -> float | None:
@@ -75,9 +78,13 @@ class AlreadyExists(Conflict):
 class Forbidden(ApiError):
     """RBAC, a quota or an admission plugin says no."""
 
+    advice = "if this is allowed to nobody yet, a role and its binding have to grant it"
+
 
 class Unauthorized(ApiError):
     """The API server does not know who we are."""
+
+    advice = "the token or certificate is not accepted (any more): renew it, or log in again"
 
 
 class Invalid(ApiError):

@@ -209,7 +209,7 @@ def _garbled(asked: Request, error: DecodeError) -> ApiError:
 def _explain(resource: str, error: ApiError) -> str:
     """Say what is wrong, and what would help where we know it."""
     if isinstance(error, Forbidden):
-        return f"{error}; grant the verbs list and watch on {resource} to this account"
+        return f"{error}; the verbs needed are list and watch on {resource}"
     if isinstance(error, NotFound):
         return f"{error}; {resource} are not served: is their CRD installed?"
     return str(error)

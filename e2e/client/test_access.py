@@ -1,0 +1,163 @@
+"""What people are told whose address, authority, credentials or rights cannot work.
+
+One line each, with what to do; the same from the client of a process and from that of a command.
+"""
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from e2e.client.hearing import CONFIG_MAPS, client_of
+from e2e.cluster.certificates import Authority, KeyPair
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import SERVICE_ACCOUNTS
+from trainer_kai.errors import ConfigError, TrainerKaiError
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.connect import command_client
+from trainer_kai.kube.errors import Forbidden, Unauthorized, Unavailable
+from trainer_kai.kube.request import Target
+
+Kubeconfig: TypeAlias = dict[str, Any]
+Connect: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Client]]
+
+
+@asynccontextmanager
+async def _command(kubeconfig: Path) -> AsyncIterator[Client]:
+    async with command_client(kubeconfig=str(kubeconfig)) as client:
+        yield client
+
+
+BOTH: Final = pytest.mark.parametrize(
+    "connect", [client_of, _command], ids=["of a process", "of a command"]
+)
+
+
+async def _told(connect: Connect, kubeconfig: Path) -> TrainerKaiError:
+    """Return what comes of an attempt that must fail, as one line."""
+    with pytest.raises(TrainerKaiError) as raised:
+        await _ask(connect, kubeconfig)
+    assert "\n" not in str(raised.value)
+    return raised.value
+
+
+async def _ask(connect: Connect, kubeconfig: Path) -> None:
+    async with connect(kubeconfig) as client:
+        client.patience_s = 0.5
+        await client.list(Target(CONFIG_MAPS, "default"))
+
+
+def _changed(cluster: Cluster, file: Path, where: str, fields: Kubeconfig) -> Path:
+    """Write the administrator's kubeconfig with some fields of its cluster or user changed."""
+    config: Kubeconfig = json.loads(cluster.kubeconfig.read_text())
+    config[f"{where}s"][0][where].update(fields)
+    file.write_text(json.dumps(config))
+    return file
+
+
+@BOTH
+async def test_a_wrong_authority(connect: Connect, cluster: Cluster, tmp_path: Path) -> None:
+    """A cluster that was made anew under the same address has a new authority."""
+    other = base64.b64encode(Authority.create(tmp_path).pem).decode()
+    fields = {"certificate-authority-data": other}
+    kubeconfig = _changed(cluster, tmp_path / "config", "cluster", fields)
+
+    told = await _told(connect, kubeconfig)
+
+    assert isinstance(told, ConfigError)
+    assert str(told).startswith(f"context chain of {kubeconfig}: certificate-authority: ")
+    assert "give the authority that this cluster has now" in str(told)
+
+
+@BOTH
+async def test_a_wrong_name(connect: Connect, cluster: Cluster, tmp_path: Path) -> None:
+    """A certificate for another name is trusted by nobody, and the field to set is named."""
+    fields = {"tls-server-name": "elsewhere.example"}
+    kubeconfig = _changed(cluster, tmp_path / "config", "cluster", fields)
+
+    told = await _told(connect, kubeconfig)
+
+    assert isinstance(told, ConfigError)
+    assert "tls-server-name: " in str(told)
+    assert "set it to a name that the certificate is for" in str(told)
+
+
+@BOTH
+async def test_an_unreachable_server(connect: Connect, cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody listens: the address and where it came from are named."""
+    server = f"https://127.0.0.1:{cluster.free_port()}"
+    kubeconfig = _changed(cluster, tmp_path / "config", "cluster", {"server": server})
+
+    told = await _told(connect, kubeconfig)
+
+    assert isinstance(told, Unavailable)
+    assert not told.was_sent
+    assert f"cannot connect to {server}, from context chain of {kubeconfig}" in str(told)
+
+
+@BOTH
+async def test_an_expired_token(connect: Connect, cluster: Cluster, tmp_path: Path) -> None:
+    """A token that was good once: renew it."""
+    account = await cluster.api.get(SERVICE_ACCOUNTS, "default", "default")
+    uid = account["metadata"]["uid"]
+    for lifetime_s, is_good in ((600, True), (-600, False)):
+        token = _service_account_token(cluster.ground.service_accounts, uid, lifetime_s)
+        kubeconfig = _changed(cluster, tmp_path / "config", "user", {"token": token})
+        told = await _told(connect, kubeconfig)
+        if is_good:  # so that it is the date and nothing else that is wrong with the other
+            assert isinstance(told, Forbidden)
+        else:
+            assert isinstance(told, Unauthorized)
+            assert "renew it, or log in again" in str(told)
+            assert f"context chain of {kubeconfig}" in str(told)
+
+
+@BOTH
+async def test_a_forbidden_resource(connect: Connect, cluster: Cluster) -> None:
+    """RBAC says no: who may not do what, and what would allow it."""
+    kubeconfig = await cluster.service_account_kubeconfig("default", "default")
+
+    told = await _told(connect, kubeconfig)
+
+    assert isinstance(told, Forbidden)
+    for part in (
+        'User "system:serviceaccount:default:default" cannot list resource "configmaps"',
+        "a role and its binding have to grant it",
+    ):
+        assert part in str(told)
+
+
+def _service_account_token(keys: KeyPair, uid: str, lifetime_s: int) -> str:
+    """Sign a token of the account default/default that was made in the past."""
+    key = load_pem_private_key(keys.key.read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    now = int(time.time())
+    claims = {
+        "iss": "https://kubernetes.default.svc",
+        "aud": ["https://kubernetes.default.svc"],
+        "sub": "system:serviceaccount:default:default",
+        "iat": now - 3600,
+        "nbf": now - 3600,
+        "exp": now + lifetime_s,
+        "kubernetes.io": {
+            "namespace": "default",
+            "serviceaccount": {"name": "default", "uid": uid},
+        },
+    }
+    head = b".".join(map(_part, ({"alg": "ES256", "typ": "JWT"}, claims)))
+    r, s = decode_dss_signature(key.sign(head, ec.ECDSA(hashes.SHA256())))
+    signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
+    return (head + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
+
+
+def _part(section: object) -> bytes:
+    return base64.urlsafe_b64encode(json.dumps(section).encode()).rstrip(b"=")

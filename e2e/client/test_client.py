@@ -1,0 +1,319 @@
+"""Every verb of the client, as the real API server understands it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from e2e.client.hearing import CONFIG_MAPS, client_of, config_map
+from e2e.cluster import resources
+from e2e.cluster.cluster import Cluster
+from trainer_kai.api.meta import Key, PartialObject
+from trainer_kai.api.resource import Resource
+from trainer_kai.kube.actions import Question, bind, evict, is_allowed, request_token
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.discovery import Discovery
+from trainer_kai.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
+from trainer_kai.kube.request import Deletion, Target, Write
+
+PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
+NODES: Final = Resource("", "v1", "nodes", "Node", False, PartialObject)  # noqa: FBT003
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    """Return our client on the shared chain."""
+    async with client_of(cluster.kubeconfig) as ours:
+        yield ours
+
+
+async def test_an_object_is_made_once(client: Client, namespace: str) -> None:
+    """A second one of that name is a refusal of its own kind; a dry run makes none."""
+    key, body = Key(namespace, "a"), config_map(namespace, "a")
+    await client.create(CONFIG_MAPS, namespace, body, Write(dry_run=True))
+    with pytest.raises(NotFound, match=f"GET /api/v1/namespaces/{namespace}/configmaps/a: 404"):
+        await client.get(CONFIG_MAPS, key)
+
+    made = await client.create(CONFIG_MAPS, namespace, body)
+
+    assert await client.get(CONFIG_MAPS, key) == made
+    with pytest.raises(AlreadyExists):
+        await client.create(CONFIG_MAPS, namespace, body)
+
+
+async def test_what_was_read_before_a_change_cannot_be_written(
+    client: Client, namespace: str
+) -> None:
+    """Replacing an object, and patching one with a version, fail once it has changed."""
+    key = Key(namespace, "a")
+    made = await client.create(CONFIG_MAPS, namespace, config_map(namespace, "a"))
+    await client.merge(CONFIG_MAPS, key, {"data": {"k": "v"}})
+    stale = config_map(namespace, "a")
+    stale["metadata"] = {"name": "a", "resourceVersion": made.metadata.resource_version}
+
+    with pytest.raises(Conflict):
+        await client.replace(CONFIG_MAPS, key, stale)
+    with pytest.raises(Conflict):
+        await client.merge(CONFIG_MAPS, key, stale)
+
+
+async def test_applied_fields_have_an_owner(
+    cluster: Cluster, client: Client, namespace: str
+) -> None:
+    """What one manager owns another takes only by force; what is left out next time is removed."""
+    key = Key(namespace, "a")
+    ours, theirs = Write(field_manager="ours"), Write(field_manager="theirs")
+    await client.apply(CONFIG_MAPS, key, {"data": {"k": "ours", "only": "ours"}}, ours)
+
+    with pytest.raises(Conflict, match='conflict with "ours"'):
+        await client.apply(CONFIG_MAPS, key, {"data": {"k": "theirs"}}, theirs)
+    forced = Write(field_manager="theirs", force=True)
+    await client.apply(CONFIG_MAPS, key, {"data": {"k": "theirs"}}, forced)
+    await client.apply(CONFIG_MAPS, key, {"data": {}}, ours)
+
+    found = await cluster.api.get(resources.CONFIG_MAPS, namespace, "a")
+    assert found["data"] == {"k": "theirs"}
+    with pytest.raises(ValueError, match="needs a field manager"):
+        await client.apply(CONFIG_MAPS, key, {}, Write())
+
+
+async def test_operations_are_conditional(client: Client, namespace: str) -> None:
+    """A JSON Patch whose test fails changes nothing."""
+    key = Key(namespace, "a")
+    await client.create(CONFIG_MAPS, namespace, config_map(namespace, "a", k="v"))
+    change = {"op": "replace", "path": "/data/k", "value": "w"}
+    wrong = {"op": "test", "path": "/data/k", "value": "other"}
+    right = {"op": "test", "path": "/data/k", "value": "v"}
+
+    with pytest.raises(Invalid):
+        await client.run_operations(CONFIG_MAPS, key, [wrong, change])
+    await client.run_operations(CONFIG_MAPS, key, [right, change])
+
+
+async def test_unknown_fields_are_refused_when_asked_to(client: Client, namespace: str) -> None:
+    """Strict writes find typing errors; the others drop what nobody knows."""
+    body = {**config_map(namespace, "a"), "dta": {}}
+    with pytest.raises(Invalid, match='unknown field "dta"'):
+        await client.create(CONFIG_MAPS, namespace, body, Write(strict=True))
+
+    await client.create(CONFIG_MAPS, namespace, body)
+
+
+async def test_only_the_very_object_is_deleted(client: Client, namespace: str) -> None:
+    """A deletion with a uid leaves a successor of that name alone."""
+    key, body = Key(namespace, "a"), config_map(namespace, "a")
+    first = await client.create(CONFIG_MAPS, namespace, body)
+    await client.delete(CONFIG_MAPS, key, Deletion(uid=first.metadata.uid))
+    second = await client.create(CONFIG_MAPS, namespace, body)
+
+    with pytest.raises(Conflict):
+        await client.delete(CONFIG_MAPS, key, Deletion(uid=first.metadata.uid))
+    await client.delete(CONFIG_MAPS, key, Deletion(uid=second.metadata.uid, dry_run=True))
+
+    assert await client.get(CONFIG_MAPS, key) == second
+
+
+async def test_a_status_is_a_part_of_its_own(
+    cluster: Cluster, client: Client, namespace: str
+) -> None:
+    """A status is written through its subresource and nowhere else."""
+    await _make_pod(cluster, namespace, "a")
+    key = Key(namespace, "a")
+    status = {"status": {"nominatedNodeName": "node-0"}}
+
+    await client.merge(PODS, key, status)
+    assert "nominatedNodeName" not in (await _read(cluster, namespace, "a"))["status"]
+    await client.merge(PODS, key, status, Write(subresource="status"))
+    assert (await _read(cluster, namespace, "a"))["status"]["nominatedNodeName"] == "node-0"
+
+
+async def test_only_the_very_pod_is_bound(cluster: Cluster, client: Client, namespace: str) -> None:
+    """A binding with another uid is refused; a good one binds once, and carries annotations."""
+    made = await _make_pod(cluster, namespace, "a")
+    key = Key(namespace, "a")
+
+    with pytest.raises(Conflict):
+        await bind(client, key, "node-0", uid="somebody-else")
+    uid = made["metadata"]["uid"]
+    await bind(client, key, "node-0", uid=uid, annotations={"example.com/why": "test"})
+    with pytest.raises(Conflict, match="already assigned to node"):
+        await bind(client, key, "node-1")
+
+    found = await _read(cluster, namespace, "a")
+    assert found["spec"]["nodeName"] == "node-0"
+    assert found["metadata"]["annotations"]["example.com/why"] == "test"
+
+
+async def test_a_budget_stops_an_eviction_at_once(
+    cluster: Cluster, client: Client, namespace: str
+) -> None:
+    """What a disruption budget forbids is an answer for the caller, not a thing to wait for."""
+    await _make_pod(cluster, namespace, "a", app="kept")
+    key = Key(namespace, "a")
+    await bind(client, key, "node-0")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "kept", "namespace": namespace},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+    }
+    path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    await cluster.api.request("POST", path, budget)
+
+    began = time.monotonic()
+    with pytest.raises(Throttled, match="disruption budget"):
+        await evict(client, key)
+    assert time.monotonic() - began < 10
+
+    await cluster.api.request("DELETE", f"{path}/kept")
+    await evict(client, key)
+
+
+async def test_authorizers_answer_with_the_namespace_in_mind(
+    cluster: Cluster, client: Client, namespace: str
+) -> None:
+    """A RoleBinding in a namespace lets its service accounts use a queue there, and only there."""
+    group = f"system:serviceaccounts:{namespace}"
+    rule = {
+        "apiGroups": ["scheduling.run.ai"],
+        "resources": ["queues"],
+        "verbs": ["use"],
+        "resourceNames": ["team-a"],
+    }
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    await cluster.api.request(
+        "POST", f"{rbac}/roles", {"metadata": {"name": "use-team-a"}, "rules": [rule]}
+    )
+    binding = {
+        "metadata": {"name": "use-team-a"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "use-team-a"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    }
+    await cluster.api.request("POST", f"{rbac}/rolebindings", binding)
+
+    async def may(queue: str, where: str) -> bool:
+        question = Question("use", "scheduling.run.ai", "queues", queue, where, groups=(group,))
+        return (await is_allowed(client, question)).allowed
+
+    async with asyncio.timeout(10):
+        while not await may("team-a", namespace):  # the authorizer reads its rules by a watch
+            await asyncio.sleep(0.05)
+    assert not await may("team-b", namespace)
+    assert not await may("team-a", "default")
+
+
+async def test_a_token_is_somebody(cluster: Cluster, client: Client, namespace: str) -> None:
+    """A token that we ask for logs in as its service account."""
+    token = await request_token(client, Key(namespace, "default"), good_for_s=600)
+
+    async with cluster.connect(token=token.token) as api:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        answer = await api.request("POST", path, review)
+
+    who = answer["status"]["userInfo"]["username"]
+    assert who == f"system:serviceaccount:{namespace}:default"
+
+
+async def test_kinds_are_found_by_any_of_their_names(client: Client) -> None:
+    """People write plurals, kinds, short names and groups."""
+    served = Discovery(client)
+
+    for name in ("trainjobs", "TrainJob", "trainjob.trainer.kubeflow.org"):
+        found = await served.find(name)
+        assert found is not None
+        assert str(found) == "trainjobs.trainer.kubeflow.org"
+    pods = await served.find("po")
+    assert pods == PODS
+    assert await served.find("no-such-kind") is None
+    assert await served.serves(NODES)
+    assert not await served.serves(Resource("x.io", "v1", "y", "Y", True, PartialObject))  # noqa: FBT003
+
+
+@pytest.mark.parametrize(("status", "made"), [(429, True), (503, False)])
+async def test_a_write_is_repeated_only_if_it_cannot_have_happened(
+    status: int, cluster: Cluster, namespace: str, *, made: bool
+) -> None:
+    """Too many requests: nothing was done, so it is asked again. Anything else may be done."""
+    async with (
+        cluster.proxy() as proxy,
+        client_of(cluster.proxied_kubeconfig(proxy)) as through,
+    ):
+        proxy.burst(status, 1, applies=lambda method, _path: method == "POST")
+        body = config_map(namespace, "a")
+        if made:
+            began = time.monotonic()
+            await through.create(CONFIG_MAPS, namespace, body)
+            assert time.monotonic() - began >= 1, "Retry-After says one second"
+        else:
+            with pytest.raises(Unavailable, match="refused by the fault proxy"):
+                await through.create(CONFIG_MAPS, namespace, body)
+        assert proxy.answered == ({status: 1, 201: 1} if made else {status: 1})
+
+
+async def test_a_repeatable_write_survives_a_lost_answer(cluster: Cluster, namespace: str) -> None:
+    """Applying is done again when the connection breaks: twice is as good as once."""
+    async with (
+        cluster.proxy() as proxy,
+        client_of(cluster.proxied_kubeconfig(proxy)) as through,
+    ):
+        proxy.cut(10, applies=lambda method, _path: method == "PATCH")
+        write = Write(field_manager="ours")
+        applied = await through.apply(CONFIG_MAPS, Key(namespace, "a"), {"data": {"k": "v"}}, write)
+
+        assert proxy.is_cut
+        assert proxy.answered == {201: 1, 200: 1}
+        assert applied.metadata.name == "a"
+
+
+async def test_latency_is_not_added_up(cluster: Cluster, namespace: str) -> None:
+    """A hundred requests at once take about as long as one."""
+    async with (
+        cluster.proxy() as proxy,
+        client_of(cluster.proxied_kubeconfig(proxy)) as through,
+    ):
+        proxy.delay(0.05)
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number in range(100):
+                body = config_map(namespace, f"m-{number}")
+                group.create_task(through.create(CONFIG_MAPS, namespace, body))
+        assert time.monotonic() - began < 100 * 0.05
+
+    found = await through_list(cluster, namespace)
+    assert {f"m-{number}" for number in range(100)} <= found
+
+
+async def through_list(cluster: Cluster, namespace: str) -> set[str]:
+    """Return the names that another client sees."""
+    async with client_of(cluster.kubeconfig) as client:
+        maps = await client.list(Target(CONFIG_MAPS, namespace))
+    return {item.metadata.name for item in maps}
+
+
+async def _make_pod(cluster: Cluster, namespace: str, name: str, **labels: str) -> resources.Obj:
+    return await cluster.api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": namespace, "name": name, "labels": labels},
+            "spec": {
+                "schedulerName": "nobody",
+                "containers": [{"name": "main", "image": "none"}],
+            },
+        }
+    )
+
+
+async def _read(cluster: Cluster, namespace: str, name: str) -> resources.Obj:
+    return await cluster.api.get(resources.PODS, namespace, name)
