@@ -7,7 +7,6 @@ import pytest
 from e2e.client.hearing import (
     CONFIG_MAPS,
     QUICK,
-    Heard,
     client_of,
     config_map,
     hearing,
@@ -15,6 +14,7 @@ from e2e.client.hearing import (
 )
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from tests.support.heard import Heard
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.known import What

@@ -100,11 +100,11 @@ class Watch(Generic[T]):
             read, began_s = self._read, self._client.clock.monotonic_s()
             error = await self._try(on_change, on_synced)
             progress = self._read > read
-            if progress:
+            lasted_s = self._client.clock.monotonic_s() - began_s
+            if progress or lasted_s > self._pace.longest_wait_s:
                 backoff.reset()
             self.trouble = "" if error is None else _explain(self._name, error)
             self._observer.watch_ended(self._name, self.trouble, error)
-            lasted_s = self._client.clock.monotonic_s() - began_s
             if error is not None or not (progress or lasted_s > _SHORT_S):
                 wait_s = backoff.next_s(error.retry_after_s if error else None)
                 await self._client.clock.sleep(wait_s)

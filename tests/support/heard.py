@@ -1,0 +1,83 @@
+"""A consumer of a watch that holds the watch to its contract: every net change exactly once."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.kube.errors import ApiError
+from trainer_kai.kube.known import Change, What
+from trainer_kai.kube.reading import Unreadable
+
+__all__ = ["Heard"]
+
+T = TypeVar("T", bound=Object)
+
+_PATIENCE_S: Final = 60.0
+
+
+class Heard(Generic[T]):
+    """Everything a watch told; it fails the test as soon as a change is told twice or too late."""
+
+    def __init__(self) -> None:
+        self.state: dict[Key, T] = {}
+        self.changes: list[Change[T]] = []
+        self.synced = 0
+        self.reads: list[str] = []
+        self.troubles: list[str] = []
+        self.skipped: list[Unreadable] = []
+        self._news = asyncio.Event()
+
+    def change(self, change: Change[T]) -> None:
+        """Take a change, if it can follow what came before it."""
+        before = self.state.get(change.key)
+        if change.what is What.DELETED:
+            assert before is not None, f"{change} of an object that was not there"
+            assert before.metadata.uid == change.uid
+            del self.state[change.key]
+        else:
+            assert change.object is not None
+            if change.what is What.ADDED:
+                assert before is None, f"{change} of an object that was there"
+            else:
+                assert before is not None, f"{change} of an object that was not there"
+                assert _version(before) < _version(change.object), f"{change} was told before"
+            self.state[change.key] = change.object
+        self.changes.append(change)
+        self._news.set()
+
+    def has_synced(self) -> None:
+        """Take note of a list that was told whole."""
+        self.synced += 1
+        self._news.set()
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for something to become true."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            names = sorted(map(str, self.state))
+            message = f"not within {_PATIENCE_S:g} s: {what}; troubles {self.troubles}; {names}"
+            raise AssertionError(message) from None
+
+    def watch_read(self, _resource: str, event: str) -> None:
+        """Take note of an event."""
+        self.reads.append(event)
+        self._news.set()
+
+    def watch_ended(self, _resource: str, trouble: str, _error: ApiError | None) -> None:
+        """Take note of a failure."""
+        if trouble:
+            self.troubles.append(trouble)
+        self._news.set()
+
+    def watch_skipped(self, _resource: str, unreadable: Unreadable) -> None:
+        """Take note of an object that cannot be read."""
+        self.skipped.append(unreadable)
+
+
+def _version(found: Object) -> int:
+    return int(found.metadata.resource_version)
