@@ -1,0 +1,399 @@
+"""The settings of every process, and how they are read: file, environment, flags.
+
+A process calls `read_or_exit` with its model, once, in its `__main__`; everyone else is handed the
+piece that he needs. A setting has one value, written the same way in all three places: a nested
+key of the YAML file (`log: {level: debug}`), a variable (TRAINER_KAI_LOG_LEVEL), a flag
+(--log-level debug). Flags outrank variables, variables the file, the file the default.
+
+Whatever is wrong anywhere is told at once, an overruled value included: the next start may not
+have the flag that overruled it. No setting holds a secret, and none may: all are printed.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
+
+import pydantic
+import yaml
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = [
+    "PROCESSES",
+    "Health",
+    "Leader",
+    "Log",
+    "PodgrouperSettings",
+    "SchedulerSettings",
+    "Setting",
+    "Settings",
+    "WebhookSettings",
+    "load",
+    "read_or_exit",
+    "settings_of",
+]
+
+_PREFIX: Final = "TRAINER_KAI_"
+# Ours by name, but no settings: what a pod is told about Services that are called trainer-kai-…,
+# and where the test chain keeps its programs.
+_NO_SETTING: Final = re.compile(
+    r"TRAINER_KAI_(CACHE|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?))"
+)
+_OPTIONS: Final[Mapping[str, str]] = {
+    "--config": "A YAML file with settings; of several a later one outranks an earlier one.",
+    "--print-config": "Print every setting, its value and where that comes from.",
+    "--help": "Print this.",
+}
+
+
+def _kubernetes_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?", value):
+        message = "should have at most 63 of a-z, 0-9, - and ., and a letter or digit at each end"
+        raise ValueError(message)
+    return value
+
+
+_Name = Annotated[str, AfterValidator(_kubernetes_name)]
+_NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    """How every model here behaves."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Log(_Model):
+    """What is written down, and how."""
+
+    format: Literal["json", "console"] = "json"
+    """`json` for programs, one object a line; `console` for people."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important level that is written."""
+
+
+class Health(_Model):
+    """Where probes and metrics are answered."""
+
+    address: str = ""
+    """The address to listen on; empty for every interface of the machine."""
+
+    port: int = Field(default=8080, ge=0, le=65535)
+    """The port of `/healthz`, `/readyz` and `/metrics`; 0 for any that is free."""
+
+
+class Leader(_Model):
+    """The Lease by which one of several replicas leads."""
+
+    name: _Name
+    """The name of the Lease."""
+
+    namespace: _NameOrNone = ""
+    """The namespace of the Lease; empty for that of our credentials."""
+
+    duration_s: int = Field(default=15, ge=1)
+    """How long a leader that is silent is still taken for one, in whole seconds."""
+
+    renew_deadline_s: _Seconds = 10.0
+    """How long the leader tries to renew before it gives up; less than the duration."""
+
+    retry_s: _Seconds = 2.0
+    """How long it waits between two attempts; less than the deadline."""
+
+    @pydantic.model_validator(mode="after")
+    def _gives_up_in_time(self) -> "Leader":
+        times_s = (self.retry_s, self.renew_deadline_s, self.duration_s)
+        if sorted(set(times_s)) != list(times_s):
+            found = " < ".join(map(str, times_s))
+            raise ValueError(f"retry_s < renew_deadline_s < duration_s should hold, not {found}")
+        return self
+
+
+class Settings(_Model):
+    """What all processes have in common."""
+
+    kubeconfig: str = ""
+    """The kubeconfig file; empty for `$KUBECONFIG`, the pod's own account or `~/.kube/config`."""
+
+    context: str = ""
+    """The context of the kubeconfig; empty for its current one."""
+
+    mode: Literal["bundled", "external"] = "bundled"
+    """Who binds pods: our scheduler (`bundled`), or a KAI that is already there (`external`)."""
+
+    scheduler_name: _Name = "kai-scheduler"
+    """The scheduler name by which pods ask for gang scheduling."""
+
+    default_queue: _Name = "default-queue"
+    """The queue of a workload for which nothing else names one."""
+
+    log: Log = Log()
+    health: Health = Health()
+
+
+class WebhookSettings(Settings):
+    """The settings of the webhook."""
+
+    leader: Leader = Leader(name="trainer-kai-webhook")
+
+
+class PodgrouperSettings(Settings):
+    """The settings of the podgrouper."""
+
+    leader: Leader = Leader(name="trainer-kai-podgrouper")
+
+
+class SchedulerSettings(Settings):
+    """The settings of the scheduler."""
+
+    leader: Leader = Leader(name="trainer-kai-scheduler")
+
+
+PROCESSES: Final[Mapping[str, type[Settings]]] = {
+    "webhook": WebhookSettings,
+    "podgrouper": PodgrouperSettings,
+    "scheduler": SchedulerSettings,
+}
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class Setting(NamedTuple):
+    """One setting of a model: its name, with a point inside a section, and what it says."""
+
+    name: str
+    doc: str
+    default: Any
+    adapter: TypeAdapter[Any]
+
+    @property
+    def variable(self) -> str:
+        """Return the name of its environment variable."""
+        return _PREFIX + self.name.replace(".", "_").upper()
+
+    @property
+    def flag(self) -> str:
+        """Return its flag."""
+        return "--" + re.sub("[._]", "-", self.name)
+
+
+def settings_of(
+    model: type[BaseModel], defaults: object = None, prefix: str = ""
+) -> dict[str, Setting]:
+    """Return every setting of *model* by name, in the order of its fields."""
+    found: dict[str, Setting] = {}
+    for key, info in model.model_fields.items():
+        name, kind = prefix + key, info.annotation
+        default = info.default if defaults is None else getattr(defaults, key)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found |= settings_of(kind, default, f"{name}.")
+        else:
+            adapter = TypeAdapter[Any](cast("Any", Annotated[kind, info]))
+            found[name] = Setting(name, info.description or "", default, adapter)
+    return found
+
+
+class _Entry(NamedTuple):
+    """A value as some source writes it."""
+
+    key: str  # as that source spells the setting
+    text: str | None  # None where a value was left out
+    label: str  # the source and the key
+
+
+_Found: TypeAlias = _Entry | FieldError
+_Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and who gave it
+
+
+class _Reading:
+    """What the sources say, the strongest heard last; every fault is noted."""
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.table = settings_of(model)
+        self.faults: list[FieldError] = []
+        self.values: dict[str, tuple[Any, str]] = {
+            name: (setting.default, "default") for name, setting in self.table.items()
+        }
+
+    def hear(self, found: Iterable[_Found], names: Mapping[str, Setting]) -> None:
+        """Take what one source says; *names* has its spelling of every setting."""
+        seen: set[str] = set()
+        for entry in found:
+            if isinstance(entry, FieldError):
+                self.faults.append(entry)
+            elif entry.key not in names:
+                self.faults.append(FieldError(entry.label, _unknown(entry.key, names)))
+            elif entry.key in seen:
+                self.faults.append(FieldError(entry.label, "is given more than once"))
+            elif entry.text is None:
+                self.faults.append(FieldError(entry.label, "needs a value"))
+            else:
+                seen.add(entry.key)
+                self._take(names[entry.key], entry.text, entry.label)
+
+    def _take(self, setting: Setting, text: str, label: str) -> None:
+        try:
+            value = setting.adapter.validate_strings(text)
+        except ValidationError as error:
+            self.faults += [FieldError(label, _told(text, it)) for it in error.errors()]
+        else:
+            self.values[setting.name] = (value, label)
+
+
+def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
+    """Return the settings, or raise a `ConfigError` with every fault of every source."""
+    return _read(model, argv, environ)[0]
+
+
+def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
+    """Return the settings, or end the process: 0 when it was only asked, 2 at a fault."""
+    if not {"--help", "-h"}.isdisjoint(argv):
+        print(_help(model))
+        raise SystemExit(0)
+    try:
+        settings, values = _read(model, argv, environ)
+    except ConfigError as error:
+        print(f"the settings cannot work:\n{error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if "--print-config" in argv:
+        print(_effective(values))
+        raise SystemExit(0)
+    return settings
+
+
+def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tuple[S, _Values]:
+    reading = _Reading(model)
+    flags = list(_flags(argv))
+    for it in flags:
+        if isinstance(it, _Entry) and it.key == "--config":
+            reading.hear(_file(it), reading.table)
+    by_variable = {setting.variable: setting for setting in reading.table.values()}
+    reading.hear(_variables(environ, by_variable), by_variable)
+    by_flag = {setting.flag: setting for setting in reading.table.values()}
+    reading.hear((it for it in flags if it[0] not in _OPTIONS), by_flag)
+    nested: dict[str, Any] = {}
+    for name, (value, _) in reading.values.items():
+        section, _, last = name.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[last] = value
+    try:
+        if reading.faults:
+            raise ConfigError(reading.faults)
+        return model.model_validate(nested), reading.values
+    except ValidationError as error:  # each value is right, but not beside the others
+        raise ConfigError(_together(reading.values, it) for it in error.errors()) from None
+
+
+def _file(flag: _Entry) -> Iterator[_Found]:
+    """Read the keys of a YAML file, those in a section with its name before a point."""
+    path = flag.text or ""
+    try:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        yield FieldError(where, f"is no YAML: {getattr(error, 'problem', None) or error}")
+    except (OSError, ValueError, RecursionError) as error:
+        yield FieldError(flag.label, f"needs a file that can be read: {error}")
+    else:
+        if isinstance(root, yaml.MappingNode):
+            yield from _mapping(root, path, "")
+        elif root is not None and not root.tag.endswith(":null"):
+            yield FieldError(path, "should be a mapping from settings to values")
+
+
+def _mapping(node: yaml.MappingNode, path: str, section: str) -> Iterator[_Found]:
+    sections: set[str] = set()
+    for key, value in node.value:
+        label = f"{path}:{key.start_mark.line + 1}"
+        if not key.tag.endswith(":str"):
+            yield FieldError(label, "the name of a setting should be text")
+            continue
+        name = f"{section}.{key.value}".removeprefix(".")
+        if isinstance(value, yaml.ScalarNode):
+            text = None if value.tag.endswith(":null") else value.value
+            yield _Entry(name, text, f"{label} {name}")
+        elif name in sections:
+            yield FieldError(f"{label} {name}", "is given more than once")
+        elif isinstance(value, yaml.MappingNode) and not section:
+            sections.add(name)
+            yield from _mapping(value, path, name)
+        else:
+            yield FieldError(f"{label} {name}", "should be one value")
+
+
+def _variables(environ: Mapping[str, str], known: Container[str]) -> Iterator[_Found]:
+    for name in sorted(name for name in environ if name.startswith(_PREFIX)):
+        if name in known or not _NO_SETTING.fullmatch(name):
+            yield _Entry(name, environ[name], f"environment {name}")
+
+
+def _flags(argv: Sequence[str]) -> Iterator[_Found]:
+    """Read `--name VALUE` and `--name=VALUE`."""
+    left = list(argv)
+    while left:
+        flag, equals, text = left.pop(0).partition("=")
+        label = f"flag {flag}"
+        if not flag.startswith("--"):
+            yield FieldError(label, "is no flag; write --name VALUE or --name=VALUE")
+        elif equals or flag in ("--print-config", "--help"):
+            yield _Entry(flag, text, label)
+        else:
+            is_value = bool(left) and not left[0].startswith("--")
+            yield _Entry(flag, left.pop(0) if is_value else None, label)
+
+
+def _unknown(key: str, names: Iterable[str]) -> str:
+    inside = [name for name in names if name.startswith(f"{key}.")]
+    if inside:
+        return f"is a section, with {', '.join(inside)}"
+    bare = {name.removeprefix(_PREFIX): name for name in names}
+    near = difflib.get_close_matches(key.removeprefix(_PREFIX), bare, n=1)
+    return f"is no setting; {f'did you mean {bare[near[0]]}?' if near else '--help lists them'}"
+
+
+def _told(text: str, fault: ErrorDetails) -> str:
+    """Say what is wrong with *text*."""
+    said = _said(fault)
+    return f"{text!r} {said}" if said.startswith("should") else f"{text!r}: {said}"
+
+
+def _together(values: _Values, fault: ErrorDetails) -> FieldError:
+    """Say what is wrong with a section, and who gave its values."""
+    section = ".".join(map(str, fault["loc"]))
+    given = [label for name, (_, label) in values.items() if name.startswith(section)]
+    labels = ", ".join(label for label in given if label != "default")
+    return FieldError(section, f"{_said(fault)} ({labels})")
+
+
+def _said(fault: ErrorDetails) -> str:
+    return fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+
+
+def _help(model: type[BaseModel]) -> str:
+    lines = [model.__doc__ or "", ""]
+    for flag, doc in _OPTIONS.items():
+        lines += [flag, f"    {doc}"]
+    for setting in settings_of(model).values():
+        lines += [setting.flag, f"    {setting.doc} Default: {setting.default!r}."]
+    return "\n".join(lines)
+
+
+def _effective(values: _Values) -> str:
+    """Write all settings as a file that would be read back as the same, with their sources."""
+    lines: list[str] = []
+    last = ""
+    for name, (value, label) in values.items():
+        section, _, key = name.rpartition(".")
+        if section not in ("", last):
+            lines.append(f"{section}:")
+        last = section
+        written = yaml.safe_dump(value, width=sys.maxsize).removesuffix("\n...\n").rstrip("\n")
+        lines.append(f"{'  ' if section else ''}{key}: {written}  # {label}")
+    return "\n".join(lines)
