@@ -1,0 +1,183 @@
+"""Every metric of the project, in one list: the body of `Metrics`.
+
+A process builds one `Metrics` and hands it to whoever measures. There is no global registry, so
+two in one process, in a test, count apart. A name says the unit, as Prometheus asks for. A label
+has few values: what there can be thousands of (pods, namespaces, uids) belongs into logs.
+"""
+
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+__all__ = ["Metric", "Metrics", "QueueMeter", "metrics_of"]
+
+M = TypeVar("M", bound=MetricWrapperBase)
+
+# What takes between a millisecond and half a minute: calls, waits, reconciles.
+_DURATIONS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+# What should take no time at all.
+_LAGS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+
+
+class Metric(Generic[M]):
+    """One row of the list; seen through a `Metrics`, the live metric."""
+
+    def __init__(self, kind: type[M], name: str, doc: str, *labels: str, **options: Any) -> None:
+        self.kind = kind
+        self.name = f"trainer_kai_{name}"
+        self.doc = doc
+        self.labels = labels
+        self._options = options
+        self._attribute = ""
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self._attribute = attribute
+
+    @overload
+    def __get__(self, metrics: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, metrics: "Metrics", owner: type) -> M: ...
+
+    def __get__(self, metrics: "Metrics | None", owner: type) -> Self | M:
+        if metrics is None:
+            return self
+        live = self.kind(
+            self.name, self.doc, self.labels, registry=metrics.registry, **self._options
+        )
+        vars(metrics)[self._attribute] = live  # found there first from now on
+        return live
+
+
+class QueueMeter:
+    """What one work queue tells of itself."""
+
+    def __init__(self, metrics: "Metrics", name: str) -> None:
+        self._depth = metrics.work_queue_depth.labels(name)
+        self._wait = metrics.work_queue_wait_seconds.labels(name)
+        self._work = metrics.work_queue_work_seconds.labels(name)
+        self._retries = metrics.work_queue_retries.labels(name)
+
+    def set_depth(self, keys: int) -> None:
+        """Note how many keys are ready and wait for a worker."""
+        self._depth.set(keys)
+
+    def waited(self, seconds: float) -> None:
+        """Note how long a key was ready before it was worked on."""
+        self._wait.observe(seconds)
+
+    def worked(self, seconds: float) -> None:
+        """Note how long a call took."""
+        self._work.observe(seconds)
+
+    def retried(self) -> None:
+        """Count a call that must be repeated."""
+        self._retries.inc()
+
+
+class Metrics:
+    """The metrics of one process, and the registry that holds them."""
+
+    api_requests = Metric(
+        Counter,
+        "api_requests_total",
+        "Requests to the API server. The status is 2xx to 5xx, or none when there was no answer.",
+        *("verb", "resource", "status"),
+    )
+    api_request_seconds = Metric(
+        Histogram,
+        "api_request_seconds",
+        "From sending a request to the end of its answer.",
+        *("verb", "resource"),
+        buckets=_DURATIONS_S,
+    )
+    api_retries = Metric(
+        Counter,
+        "api_retries_total",
+        "Requests to the API server that were sent again after a failure.",
+        *("verb", "resource"),
+    )
+    watch_events = Metric(
+        Counter,
+        "watch_events_total",
+        "What watches read, by the type that the API server gives it; PAGE is a page of a list.",
+        *("resource", "type"),
+    )
+    watch_restarts = Metric(
+        Counter,
+        "watch_restarts_total",
+        "Watches that ended and began anew. The cause is time when they merely had their time.",
+        *("resource", "cause"),
+    )
+    watch_relists = Metric(
+        Counter,
+        "watch_relists_total",
+        "Lists that a watch had to read again because it could not go on where it was.",
+        "resource",
+    )
+    watch_unreadable = Metric(
+        Counter,
+        "watch_unreadable_total",
+        "Objects that were left out because they could not be read.",
+        "resource",
+    )
+    work_queue_depth = Metric(
+        Gauge,
+        "work_queue_depth",
+        "Keys of a work queue that are ready and wait for a worker.",
+        "name",
+    )
+    work_queue_wait_seconds = Metric(
+        Histogram,
+        "work_queue_wait_seconds",
+        "How long keys of a work queue were ready before they were worked on.",
+        "name",
+        buckets=_DURATIONS_S,
+    )
+    work_queue_work_seconds = Metric(
+        Histogram,
+        "work_queue_work_seconds",
+        "How long a worker of a work queue took for a key.",
+        "name",
+        buckets=_DURATIONS_S,
+    )
+    work_queue_retries = Metric(
+        Counter,
+        "work_queue_retries_total",
+        "Keys of a work queue that had to be worked on again.",
+        "name",
+    )
+    leader = Metric(Gauge, "leader", "1 while this process leads, 0 while another may.", "lease")
+    events = Metric(
+        Counter,
+        "events_total",
+        "Events about objects. The outcome is posted, dropped (there were too many) or failed.",
+        "outcome",
+    )
+    loop_lag_seconds = Metric(
+        Histogram,
+        "loop_lag_seconds",
+        "How much later than asked for the event loop woke a task that had slept.",
+        buckets=_LAGS_S,
+    )
+
+    def __init__(self) -> None:
+        # Otherwise there is a second series beside each one, which nobody reads.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        prometheus_client.PlatformCollector(registry=self.registry)
+        prometheus_client.GCCollector(registry=self.registry)
+        for attribute in metrics_of():  # so that what never happened is a zero, not a gap
+            getattr(self, attribute)
+
+    def queue(self, name: str) -> QueueMeter:
+        """Return what the work queue of this name tells its numbers to."""
+        return QueueMeter(self, name)
+
+
+def metrics_of() -> dict[str, Metric[Any]]:
+    """Return the whole list, by attribute of `Metrics`."""
+    return {name: it for name, it in vars(Metrics).items() if isinstance(it, Metric)}
