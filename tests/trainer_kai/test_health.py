@@ -1,0 +1,271 @@
+"""What a process tells about itself, asked over a real connection."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import aiohttp
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.clock import VirtualClock
+from trainer_kai.errors import ConfigError
+from trainer_kai.health import Health, HealthServer, Heartbeat
+from trainer_kai.metrics import Metrics
+
+LOOPBACK = "127.0.0.1"
+
+
+class Asked:
+    """A server, and whoever asks it."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.health = Health()
+        self.metrics = Metrics()
+        self.server = HealthServer(self.health, self.metrics, clock)
+
+    async def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+        """Return the status and the text of one answer."""
+        url = f"http://{LOOPBACK}:{self.server.port}{path}"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url, headers=headers) as response,
+        ):
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def serving(clock: VirtualClock | None = None) -> AsyncIterator[Asked]:
+    """Run a server on a free port."""
+    asked = Asked(clock or VirtualClock())
+    await asked.server.start(LOOPBACK, 0)
+    try:
+        yield asked
+    finally:
+        await asked.server.stop()
+
+
+@pytest.fixture
+async def asked() -> AsyncIterator[Asked]:
+    """Return a server of a process that has just begun."""
+    async with serving() as asked:
+        yield asked
+
+
+def ready(health: Health) -> None:
+    """Finish the start with one condition that holds."""
+    health.ready("pods listed")
+    health.started()
+
+
+def missing(health: Health) -> None:
+    """Finish the start with one condition of two."""
+    health.ready("pods listed")
+    health.not_ready("queues listed", "no answer")
+    health.started()
+
+
+def gone_again(health: Health) -> None:
+    """Lose a condition that held."""
+    ready(health)
+    health.not_ready("pods listed", "listing them anew")
+
+
+def stopping(health: Health) -> None:
+    """Begin to stop."""
+    ready(health)
+    health.stopping()
+
+
+def stuck(health: Health) -> None:
+    """Have one check of two fail."""
+    ready(health)
+    health.check("pods", lambda: None)
+    health.check("queues", lambda: "stuck")
+
+
+NOT_STARTED = "[-]started: not yet\nreadyz check failed\n"
+Asking: TypeAlias = tuple[Callable[[Health], object], str]
+
+# what happened, what is asked -> the answer
+ANSWERS: list[Case[Asking, tuple[int, str]]] = [
+    Case("who has not started is not ready", (lambda _: None, "/readyz"), (503, NOT_STARTED)),
+    Case("but alive", (lambda _: None, "/healthz"), (200, "ok")),
+    Case("with all conditions it is ready", (ready, "/readyz"), (200, "ok")),
+    Case(
+        "asked for more it lists them",
+        (ready, "/readyz?verbose"),
+        (200, "[+]started ok\n[+]pods listed ok\nreadyz check passed\n"),
+    ),
+    Case(
+        "with one missing it is not, and says which and why",
+        (missing, "/readyz"),
+        (
+            503,
+            "[+]started ok\n[+]pods listed ok\n[-]queues listed: no answer\nreadyz check failed\n",
+        ),
+    ),
+    Case(
+        "a condition can be lost",
+        (gone_again, "/readyz"),
+        (503, "[+]started ok\n[-]pods listed: listing them anew\nreadyz check failed\n"),
+    ),
+    Case("not ready is still alive", (missing, "/healthz"), (200, "ok")),
+    Case(
+        "who stops is not ready",
+        (stopping, "/readyz"),
+        (503, "[-]started: the process is stopping\n[+]pods listed ok\nreadyz check failed\n"),
+    ),
+    Case(
+        "a failing check is told among the others",
+        (stuck, "/healthz"),
+        (503, "[+]pods ok\n[-]queues: stuck\nhealthz check failed\n"),
+    ),
+    Case("a failing check alone leaves it ready", (stuck, "/readyz"), (200, "ok")),
+    Case("there is nothing else", (ready, "/"), (404, "404: Not Found")),
+]
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=ids)
+async def test_answers(case: Case[Asking, tuple[int, str]], asked: Asked) -> None:
+    """Conditions decide about ready, checks about alive, and neither about the other."""
+    happen, path = case.given
+    happen(asked.health)
+
+    assert await asked.ask(path) == case.want
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_head_is_get_without_the_body(asked: Asked, path: str) -> None:
+    """Some probes only look at the status."""
+    asked.health.started()
+
+    assert await asked.ask(path, "HEAD") == (200, "")
+
+
+async def test_nothing_can_be_sent(asked: Asked) -> None:
+    """Whoever reaches the port can only look."""
+    assert (await asked.ask("/healthz", "POST"))[0] == 405
+
+
+def test_a_check_is_not_replaced_by_another_of_its_name() -> None:
+    """Two rooms that take the same name would hide each other's trouble."""
+    health = Health()
+    health.check("pods", lambda: None)
+
+    with pytest.raises(ValueError, match="a check of the name pods already"):
+        health.check("pods", lambda: "stuck")
+
+
+async def test_a_heartbeat_fails_when_it_was_silent_for_too_long() -> None:
+    """At the limit is fine; past it is not; the next beat cures it."""
+    clock = VirtualClock()
+    heartbeat = Heartbeat(clock, limit_s=60)
+
+    await clock.advance(60)
+    assert heartbeat() is None
+    await clock.advance(30)
+    assert heartbeat() == "no progress for 90 s; 60 s are normal"
+    heartbeat.beat()
+    assert heartbeat() is None
+
+
+# what is accepted -> the beginning of the type, and whether the text ends as OpenMetrics does
+FORMATS: list[Case[str, tuple[str, bool]]] = [
+    Case("whoever asks for nothing gets plain text", "", ("text/plain; version=0.0.4", False)),
+    Case("a browser gets plain text", "text/html,*/*;q=0.8", ("text/plain; version=0.0.4", False)),
+    Case(
+        "Prometheus gets OpenMetrics",
+        "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+        ("application/openmetrics-text; version=1.0.0", True),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", FORMATS, ids=ids)
+async def test_metrics_come_in_the_format_that_is_asked_for(
+    case: Case[str, tuple[str, bool]], asked: Asked
+) -> None:
+    """The type says what the text is."""
+    url = f"http://{LOOPBACK}:{asked.server.port}/metrics"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, headers={"Accept": case.given} if case.given else {}) as response,
+    ):
+        text = await response.text()
+
+    assert response.headers["Content-Type"].startswith(case.want[0])
+    assert text.endswith("# EOF\n") == case.want[1]
+    assert "trainer_kai_loop_lag_seconds_count" in text
+
+
+@pytest.mark.parametrize("labels", [1, 200], ids=["few", "many"])
+async def test_metrics_are_compressed_when_that_is_understood(asked: Asked, labels: int) -> None:
+    """A scrape every few seconds is mostly repetition."""
+    for name in map(str, range(labels)):
+        asked.metrics.work_queue_wait_seconds.labels(name)
+    url = f"http://{LOOPBACK}:{asked.server.port}/metrics"
+
+    lengths = []
+    for accepted in ("identity", "gzip"):
+        async with (
+            aiohttp.ClientSession(auto_decompress=False) as session,
+            session.get(url, headers={"Accept-Encoding": accepted}) as response,
+        ):
+            assert response.headers.get("Content-Encoding", "identity") == accepted
+            lengths.append(len(await response.read()))
+
+    assert lengths[1] < lengths[0] / 3
+
+
+class LateClock(VirtualClock):
+    """A clock of a machine that wakes whoever slept too late."""
+
+    late_s = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait longer than asked."""
+        await super().sleep(seconds + self.late_s)
+
+
+async def test_the_lag_of_the_event_loop_is_measured() -> None:
+    """The first tick comes in time, those that follow come 0.4 s late."""
+    clock = LateClock()
+    async with serving(clock) as asked:
+        await clock.advance(0)  # let it fall asleep for the first time
+        clock.late_s = 0.4
+        await clock.advance(1.1)
+
+        text = (await asked.ask("/metrics"))[1].splitlines()
+
+    lag = dict(line.rsplit(" ", 1) for line in text if line.startswith("trainer_kai_loop_lag"))
+    got = {key.removeprefix("trainer_kai_loop_lag_seconds_"): value for key, value in lag.items()}
+    assert got['bucket{le="0.001"}'] == "1.0"
+    assert got['bucket{le="0.2"}'] == "1.0"
+    assert got['bucket{le="0.5"}'] == "3.0"
+    assert got["count"] == "3.0"
+
+
+async def test_a_port_that_is_taken_is_a_fault_of_the_settings(asked: Asked) -> None:
+    """The message says what could not be listened on."""
+    second = HealthServer(Health(), Metrics(), VirtualClock())
+
+    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1, port {asked.server.port}: .*in use"):
+        await second.start(LOOPBACK, asked.server.port)
+
+
+async def test_nothing_is_left_of_a_server_that_stopped() -> None:
+    """No task runs on, and nobody answers."""
+    before = asyncio.all_tasks()
+    async with serving() as asked:
+        assert await asked.ask("/healthz") == (200, "ok")
+
+    assert asyncio.all_tasks() == before
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await asked.ask("/healthz")
+
+
+async def test_a_server_that_never_started_can_be_stopped() -> None:
+    """Taking down what came up by half minds nothing."""
+    await HealthServer(Health(), Metrics(), VirtualClock()).stop()

@@ -1,0 +1,170 @@
+"""What a process tells about itself over HTTP: alive, ready, and its metrics.
+
+`Health` is what rooms are handed: they say what is ready, and name what must go on. `HealthServer`
+answers `/healthz`, `/readyz` and `/metrics` from it. `/healthz` fails when a check does, and then
+Kubernetes restarts the process, so a check is for what only a restart can cure: never for an API
+server that is away. `/readyz` fails while any condition is missing.
+
+A check is asked on the event loop and must not wait. That it is asked at all is the first check.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from aiohttp import hdrs, web
+from prometheus_client.exposition import choose_encoder
+
+from trainer_kai.clock import Clock
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.metrics import Metrics
+
+__all__ = ["Check", "Health", "HealthServer", "Heartbeat"]
+
+Check: TypeAlias = Callable[[], str | None]  # why it fails, or None
+
+_STARTED: Final = "started"
+_TICK_S: Final = 0.1  # between two looks at how late the event loop is
+_INLINE_BYTES: Final = 4096  # more is compressed in a thread
+_GRACE_S: Final = 2.0  # for answers that are under way when the server stops
+
+
+class Health:
+    """What is ready and what must go on; it begins not ready, until `started` is said."""
+
+    def __init__(self) -> None:
+        self._missing: dict[str, str | None] = {_STARTED: "not yet"}
+        self._checks: dict[str, Check] = {}
+
+    def started(self) -> None:
+        """Say that every room has been set up, and so has named its conditions."""
+        self.ready(_STARTED)
+
+    def stopping(self) -> None:
+        """Be not ready for good: the process is on its way out."""
+        self.not_ready(_STARTED, "the process is stopping")
+
+    def ready(self, name: str) -> None:
+        """Say that this condition holds."""
+        self._missing[name] = None
+
+    def not_ready(self, name: str, why: str) -> None:
+        """Say that this condition is needed and does not hold; the first call makes it known."""
+        self._missing[name] = why
+
+    def check(self, name: str, check: Check) -> None:
+        """Have the process restarted when *check* returns why it should be."""
+        if name in self._checks:
+            message = f"there is a check of the name {name} already"
+            raise ValueError(message)
+        self._checks[name] = check
+
+    def readiness(self) -> dict[str, str | None]:
+        """Return each condition and why it does not hold, or None."""
+        return dict(self._missing)
+
+    def liveness(self) -> dict[str, str | None]:
+        """Ask each check."""
+        return {name: check() for name, check in self._checks.items()}
+
+
+class Heartbeat:
+    """A check that something goes on: it beats, and fails when it has not for too long."""
+
+    def __init__(self, clock: Clock, limit_s: float) -> None:
+        self._clock = clock
+        self._limit_s = limit_s
+        self._last_s = clock.monotonic_s()
+
+    def beat(self) -> None:
+        """Say that it goes on."""
+        self._last_s = self._clock.monotonic_s()
+
+    def __call__(self) -> str | None:
+        """Return since when there was no beat, if that is too long."""
+        silent_s = self._clock.monotonic_s() - self._last_s
+        if silent_s <= self._limit_s:
+            return None
+        return f"no progress for {silent_s:.0f} s; {self._limit_s:g} s are normal"
+
+
+_HEALTH: Final = web.AppKey("health", Health)
+_METRICS: Final = web.AppKey("metrics", Metrics)
+
+
+class HealthServer:
+    """Answers from start to stop, and measures meanwhile how late the event loop is."""
+
+    def __init__(self, health: Health, metrics: Metrics, clock: Clock) -> None:
+        self.port = 0  # where it listens, once started
+        self._clock = clock
+        self._lag = metrics.loop_lag_seconds
+        self._runner = web.AppRunner(
+            _application(health, metrics), access_log=None, shutdown_timeout=_GRACE_S
+        )
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, address: str, port: int) -> None:
+        """Listen; "" is every interface, and 0 any free port, which `port` then tells."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, address or None, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            where = f"{address or 'every interface'}, port {port}"
+            fault = FieldError("health", f"cannot listen on {where}: {error.strerror or error}")
+            raise ConfigError([fault]) from error
+        self.port = self._runner.addresses[0][1]
+        self._watching = asyncio.create_task(self._watch_the_loop(), name="loop lag")
+
+    async def stop(self) -> None:
+        """Answer who is being answered, and end."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        await self._runner.cleanup()
+
+    async def _watch_the_loop(self) -> None:
+        while True:
+            asleep_s = self._clock.monotonic_s()
+            await self._clock.sleep(_TICK_S)
+            self._lag.observe(max(0.0, self._clock.monotonic_s() - asleep_s - _TICK_S))
+
+
+def _application(health: Health, metrics: Metrics) -> web.Application:
+    app = web.Application()
+    app[_HEALTH] = health
+    app[_METRICS] = metrics
+    app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/readyz", _readyz)
+    app.router.add_get("/metrics", _exposition)
+    return app
+
+
+async def _healthz(request: web.Request) -> web.Response:
+    return _answer(request, "healthz", request.app[_HEALTH].liveness())
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    return _answer(request, "readyz", request.app[_HEALTH].readiness())
+
+
+def _answer(request: web.Request, name: str, found: Mapping[str, str | None]) -> web.Response:
+    """Say "ok", or list everything as Kubernetes does when something is wrong or we are asked."""
+    failed = any(why is not None for why in found.values())
+    if not failed and "verbose" not in request.query:
+        return web.Response(text="ok")
+    lines = [f"[+]{it} ok" if why is None else f"[-]{it}: {why}" for it, why in found.items()]
+    lines.append(f"{name} check {'failed' if failed else 'passed'}")
+    return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
+
+
+async def _exposition(request: web.Request) -> web.Response:
+    """Answer in the format that is asked for, compressed if that is understood."""
+    encode, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
+    # In a thread: thousands of series take as many hundredths of a second.
+    body = await asyncio.to_thread(encode, request.app[_METRICS].registry)
+    headers = {hdrs.CONTENT_TYPE: content_type}
+    response = web.Response(body=body, headers=headers, zlib_executor_size=_INLINE_BYTES)
+    response.enable_compression()
+    return response
