@@ -45,11 +45,18 @@ class Observer(Protocol):
         """Take note of one answer; status 0 means that there was none."""
         ...
 
+    def repeated(self, request: Request) -> None:
+        """Take note that a request is sent again."""
+        ...
+
 
 class Unobserved:
     """Nobody counts."""
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
+        """Take no note."""
+
+    def repeated(self, request: Request) -> None:
         """Take no note."""
 
 
@@ -167,6 +174,7 @@ class Client:
                 if self.clock.monotonic_s() + wait_s > until_s:
                     raise
                 await self.clock.sleep(wait_s)
+                self._observer.repeated(request)
 
     @asynccontextmanager
     async def stream(

@@ -1,7 +1,6 @@
 """From what we trust and who we are to a TLS context."""
 
 import ssl
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,6 +40,8 @@ def _trust(context: ssl.SSLContext, authority: str, origin: str) -> None:
 
 def _identify(context: ssl.SSLContext, certificate: Certificate, origin: str) -> None:
     """Load a certificate and its key by way of a file: OpenSSL reads them from nowhere else."""
+    import tempfile  # noqa: PLC0415 - it imports a lot, for what few need
+
     with tempfile.NamedTemporaryFile(prefix="trainer-kai-", delete=False) as file:
         try:
             file.write(certificate.chain + b"\n" + certificate.key)
