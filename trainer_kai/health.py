@@ -25,7 +25,6 @@ Check: TypeAlias = Callable[[], str | None]  # why it fails, or None
 
 _STARTED: Final = "started"
 _TICK_S: Final = 0.1  # between two looks at how late the event loop is
-_INLINE_BYTES: Final = 4096  # more is compressed in a thread
 _GRACE_S: Final = 2.0  # for answers that are under way when the server stops
 
 
@@ -110,7 +109,6 @@ class HealthServer:
         try:
             await web.TCPSite(self._runner, address or None, port).start()
         except OSError as error:
-            await self._runner.cleanup()
             where = f"{address or 'every interface'}, port {port}"
             fault = FieldError("health", f"cannot listen on {where}: {error.strerror or error}")
             raise ConfigError([fault]) from error
@@ -164,7 +162,6 @@ async def _exposition(request: web.Request) -> web.Response:
     encode, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
     # In a thread: thousands of series take as many hundredths of a second.
     body = await asyncio.to_thread(encode, request.app[_METRICS].registry)
-    headers = {hdrs.CONTENT_TYPE: content_type}
-    response = web.Response(body=body, headers=headers, zlib_executor_size=_INLINE_BYTES)
-    response.enable_compression()
+    response = web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+    response.enable_compression()  # aiohttp does the work in a thread, too
     return response

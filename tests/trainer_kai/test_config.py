@@ -10,7 +10,15 @@ import pytest
 import yaml
 
 from tests.support.case import Case, ids
-from trainer_kai.config import PROCESSES, SchedulerSettings, Setting, Settings, load, settings_of
+from trainer_kai.config import (
+    PROCESSES,
+    SchedulerSettings,
+    Setting,
+    Settings,
+    _read,
+    load,
+    settings_of,
+)
 from trainer_kai.errors import ConfigError
 
 Sources: TypeAlias = tuple[str, Mapping[str, str], Sequence[str]]  # file, environment, flags
@@ -234,6 +242,16 @@ FAULTS: list[Case[Sources, list[str]]] = [
         ],
     ),
     Case(
+        "equal where less is needed",
+        ("", {}, ["--leader-retry-s=10"]),
+        [
+            (
+                "leader: retry_s < renew_deadline_s < duration_s should hold, not 10.0 < 10.0 < 15"
+                " (flag --leader-retry-s)"
+            )
+        ],
+    ),
+    Case(
         "one that is overruled",
         ("mode: extern", {}, ["--mode=external"]),
         ["FILE:1 mode: 'extern' should be 'bundled' or 'external'"],
@@ -304,17 +322,22 @@ def test_what_is_written_is_the_value(text: str, file: Path) -> None:
 def test_each_setting_can_be_given_in_each_way(
     model: type[Settings], setting: Setting, file: Path
 ) -> None:
-    """Its default, written down, is read back as the same from every source."""
+    """Its default, written down, is heard from every source and read back as the same."""
     text = str(setting.default)
     *section, key = setting.name.split(".")
     entry = {key: text}
-    sources: list[Sources] = [
-        (yaml.safe_dump({section[0]: entry} if section else entry), {}, []),
-        ("", {setting.variable: text}, []),
-        ("", {}, [setting.flag, text]),
-    ]
+    file.write_text(yaml.safe_dump({section[0]: entry} if section else entry))
+    label = f"{file}:{len(section) + 1} {setting.name}"
+    ways: dict[str, tuple[list[str], dict[str, str]]] = {
+        label: (["--config", str(file)], {}),
+        f"environment {setting.variable}": ([], {setting.variable: text}),
+        f"flag {setting.flag}": ([setting.flag, text], {}),
+    }
 
-    assert [read(model, it, file) for it in sources] == [model()] * 3
+    for source, (argv, environ) in ways.items():
+        settings, values = _read(model, argv, environ)
+        assert settings == model()
+        assert values[setting.name] == (setting.default, source)
 
 
 @pytest.mark.parametrize(("model", "setting"), EVERY_SETTING)

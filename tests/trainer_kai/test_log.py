@@ -170,11 +170,11 @@ def test_for_people_the_same_is_in_a_line_without_colours() -> None:
 def test_an_error_is_one_field() -> None:
     """With its cause, and without the values of variables, which may be secret."""
     stream = begin()
-    s3cret = "s3cret"
+    hidden = "terces"[::-1]
 
     try:
         try:
-            raise KeyError(len(s3cret))
+            raise KeyError(len(hidden))
         except KeyError as error:
             raise ValueError("outer") from error
     except ValueError:
@@ -183,21 +183,21 @@ def test_an_error_is_one_field() -> None:
     (line,) = lines(stream)
     assert [it["exc_type"] for it in line["exception"]] == ["ValueError", "KeyError"]
     assert line["exception"][0]["frames"][-1]["name"] == "test_an_error_is_one_field"
-    assert "s3cret" not in stream.getvalue()
+    assert "secret" not in stream.getvalue()
 
 
 def test_for_people_an_error_is_a_traceback_without_variables() -> None:
     """The other renderer must not show them either."""
     stream = begin("console")
-    s3cret = "s3cret"
+    hidden = "terces"[::-1]
 
     try:
-        raise KeyError(len(s3cret))
+        raise KeyError(len(hidden))
     except KeyError:
         logger("room.module").exception("reconcile failed")
 
     assert "KeyError: 6" in stream.getvalue()
-    assert '"s3cret"' not in stream.getvalue().replace('s3cret = "s3cret"', "")
+    assert "secret" not in stream.getvalue()
 
 
 # level -> which of the four are written
@@ -261,17 +261,15 @@ def test_a_record_whose_arguments_do_not_fit_is_written_all_the_same() -> None:
 
 def test_warnings_are_logged() -> None:
     """What Python warns about is seen by whoever reads the logs."""
-    stream = begin()
-
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        logging.captureWarnings(capture=False)
-        logging.captureWarnings(capture=True)  # catch_warnings gave back its own
+        stream = begin()
         warnings.warn("beware", UserWarning, stacklevel=1)
 
     (line,) = lines(stream)
     assert (line["level"], line["logger"]) == ("warning", "py.warnings")
     assert "UserWarning: beware" in line["event"]
+    assert line["event"] == line["event"].strip()
 
 
 class Broken(io.StringIO):
