@@ -4,12 +4,14 @@ It cancels only what it is told to and swallows no error: whoever started a task
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from trainer_kai.clock import Clock
 
-__all__ = ["cancel_all", "finish_within"]
+__all__ = ["cancel_all", "finish_within", "within"]
+
+A = TypeVar("A")
 
 Task = asyncio.Task[Any]
 
@@ -36,3 +38,25 @@ async def cancel_all(tasks: Iterable[Task]) -> None:
         task.cancel()
     if ending:
         await asyncio.wait(ending)
+
+
+async def within(clock: Clock, seconds: float, request: Coroutine[Any, Any, A]) -> A:
+    """Return what a request returns; raise `TimeoutError` when the time is up.
+
+    It is cancelled then, but not waited for: whoever does not keep time may not end in time either.
+    """
+    asked = asyncio.ensure_future(request)
+    asked.add_done_callback(_look_at)
+    try:
+        if not await finish_within(clock, seconds, [asked]):
+            return asked.result()
+    finally:
+        asked.cancel()
+    message = f"not done within {seconds:g} s"
+    raise TimeoutError(message)
+
+
+def _look_at(asked: "asyncio.Future[Any]") -> None:
+    """See the error of what nobody waits for any more."""
+    if not asked.cancelled():
+        asked.exception()

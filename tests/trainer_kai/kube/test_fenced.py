@@ -1,0 +1,91 @@
+"""Writes behind a fence."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from tests.support.clock import VirtualClock
+from tests.support.wire import Wire, refused
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import LEASES
+from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.errors import Unavailable
+from trainer_kai.kube.fenced import FencedTransport
+from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, Term
+from trainer_kai.kube.request import Request
+from trainer_kai.kube.transport import Transport
+
+KEY = Key("kai", "scheduler")
+
+
+def leading(clock: VirtualClock, wire: Transport) -> tuple[Client, Fence]:
+    """Return a client whose writes are let through for ten seconds."""
+    term = Term(LeaseRecord("me", 15, "", "", 0), 10)
+    fence = Fence(term, 4, clock.monotonic_s)
+    fenced = FencedTransport(wire, fence, clock)
+    access = Access("https://fake", Token(""))
+    return Client(access, fenced, clock, Unobserved()), fence
+
+
+async def test_after_the_fence_fell_only_reads_go_through() -> None:
+    """A write is not sent, and says why."""
+    clock, wire = VirtualClock(), Wire({"metadata": {}}, {"metadata": {}})
+    client, _ = leading(clock, wire)
+    await client.merge(LEASES, KEY, {})
+    await clock.advance(10)
+    await client.get(LEASES, KEY)
+
+    with pytest.raises(LeaseLost):
+        await client.merge(LEASES, KEY, {})
+    assert [request.method for request in wire.asked] == ["PATCH", "GET"]
+
+
+async def test_a_repetition_asks_again() -> None:
+    """The client waits out a 429; the fence falls meanwhile."""
+    busy = refused(429)._replace(retry_after="12")
+    clock, wire = VirtualClock(), Wire(busy, {"metadata": {}})
+    client, _ = leading(clock, wire)
+    writing = asyncio.create_task(client.merge(LEASES, KEY, {}))
+
+    await clock.advance(20)
+
+    with pytest.raises(LeaseLost):
+        await writing
+    assert len(wire.asked) == 1
+
+
+class Silent:
+    """A wire that never answers."""
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:  # noqa: ARG002
+        """Wait for ever."""
+        raise await asyncio.get_running_loop().create_future()
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Refuse."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+
+async def test_no_write_is_under_way_for_longer_than_allowed() -> None:
+    """It is given up in time, and may be carried out until then."""
+    clock = VirtualClock()
+    client, fence = leading(clock, Silent())
+    writing = asyncio.create_task(client.create(LEASES, "kai", {}))
+    await clock.advance(3.9)
+    on_the_way = writing.done(), fence.quiet_s
+    await clock.advance(0.1)
+
+    with pytest.raises(Unavailable, match="no answer within 4 s"):
+        await writing
+    assert on_the_way == (False, -math.inf)
+    assert fence.quiet_s == 4

@@ -1,0 +1,51 @@
+"""A way to the API server that a leader's writes take: the fence is asked before each is sent.
+
+The client repeats what failed, waits out a 429 and looks for new credentials, so a fence that is
+asked before the client is called may have fallen long since. Here it is asked each time, last.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+
+from trainer_kai.clock import Clock
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.lease import Fence
+from trainer_kai.kube.patience import within
+from trainer_kai.kube.request import Request
+from trainer_kai.kube.transport import Transport, unavailable
+
+__all__ = ["FencedTransport"]
+
+
+class FencedTransport:
+    """Another transport behind a fence: reads are free, all else raises `LeaseLost` once it fell.
+
+    No write is under way for longer than the fence allows for. Closing it closes nothing: the other
+    transport belongs to somebody else.
+    """
+
+    def __init__(self, transport: Transport, fence: Fence, clock: Clock) -> None:
+        self._transport = transport
+        self._fence = fence
+        self._clock = clock
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:
+        """Send a request if the fence holds, and read the whole answer."""
+        if request.method == "GET":
+            return await self._transport.send(request, timeout_s)
+        limit_s = min(timeout_s, self._fence.write_s)
+        with self._fence.write():
+            try:
+                return await within(self._clock, limit_s, self._transport.send(request, limit_s))
+            except TimeoutError as error:
+                message = f"no answer within {limit_s:g} s"
+                raise unavailable(request, message, was_sent=True) from error
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Send a request and read the answer while it is being written."""
+        return self._transport.stream(request, silence_s)
+
+    async def close(self) -> None:
+        """Leave the other transport open."""

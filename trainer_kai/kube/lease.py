@@ -1,0 +1,173 @@
+"""What is written in a Lease, how long it is good for, and the fence in front of a leader's writes.
+
+Values and sums only; `trainer_kai.kube.leader` does the electing and holds the contract.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from trainer_kai.errors import ConfigError, FieldError, TrainerKaiError
+from trainer_kai.kube.errors import ApiError, Unavailable
+
+__all__ = ["Fence", "LeaseLost", "LeaseRecord", "LeaseTiming", "Term", "micro_time"]
+
+
+class LeaseLost(TrainerKaiError):
+    """A write was stopped: whoever wants to make it may not lead any more."""
+
+
+class LeaseRecord(NamedTuple):
+    """The spec of a Lease that we read and write, and the version it was read at."""
+
+    holder: str  # "" when nobody does
+    duration_s: int
+    acquired: str  # RFC 3339, as its holder wrote it: to show, never to reckon with
+    renewed: str  # likewise; "" when it was never held
+    transitions: int
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class LeaseTiming:
+    """How long everything takes; `lease_s` is what others wait before they take over."""
+
+    lease_s: int = 15
+    """A Lease that did not change for so long is anybody's; whole seconds, as the API has it."""
+    renew_deadline_s: float = 10.0
+    """A leader that could not renew for so long stops leading."""
+    retry_s: float = 2.0
+    """How often a leader renews and a follower looks."""
+    write_s: float = 4.0
+    """How long a write of the leader may be under way: its time-out must not be longer."""
+
+    def __post_init__(self) -> None:
+        faults = [
+            FieldError(name, "must be more than 0")
+            for name in ("lease_s", "renew_deadline_s", "retry_s", "write_s")
+            if getattr(self, name) <= 0
+        ]
+        if self.lease_s <= self.renew_deadline_s + self.write_s:
+            message = (
+                "must be more than renew_deadline_s and write_s together: a write sent at the "
+            )
+            faults.append(FieldError("lease_s", message + "deadline must be over before it ends"))
+        if self.renew_deadline_s <= 1.2 * self.retry_s:
+            message = "must be more than 1.2 times retry_s: one failed renewal is no reason to stop"
+            faults.append(FieldError("renew_deadline_s", message))
+        if faults:
+            raise ConfigError(faults)
+
+    @property
+    def request_s(self) -> float:
+        """Return how long to wait for one answer: half the deadline, so that two tries fit in."""
+        return self.renew_deadline_s / 2
+
+
+class Term:
+    """One stretch of leading: until when it may be acted upon, on our own clock.
+
+    A term that began with a Lease of unknown past is settled only by a renewal sent *ripe_s* or
+    later; before that nothing may be written.
+    """
+
+    def __init__(self, record: LeaseRecord, until_s: float, ripe_s: float | None = None) -> None:
+        self.record: LeaseRecord | None = record  # as it was last seen to be ours; None: missing
+        self.until_s = until_s
+        self.ripe_s = ripe_s  # None when there is nothing to wait for, or not any more
+        self.shut = False  # no more writes, though the Lease is still ours
+        self.over = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether nobody else can be leading."""
+        return self.ripe_s is None
+
+    def left_s(self, now_s: float) -> float:
+        """Return how much of the term is left if it is never renewed."""
+        return 0.0 if self.over else self.until_s - now_s
+
+    def allows(self, now_s: float) -> bool:
+        """Say whether a write may be sent at this moment."""
+        return self.is_settled and not self.shut and self.left_s(now_s) > 0
+
+    def renewed(self, record: LeaseRecord, sent_s: float, lasts_s: float, now_s: float) -> None:
+        """Go on for longer, unless the answer came when the term had already run out."""
+        self.record = record
+        if now_s >= self.until_s:
+            self.over = True
+        self.until_s = sent_s + lasts_s
+        if self.ripe_s is not None and sent_s >= self.ripe_s:
+            self.ripe_s = None
+
+    def doubt(self, ripe_s: float) -> None:
+        """Begin to ripen anew: what we held without a break may have had one."""
+        if self.ripe_s is not None:
+            self.ripe_s = ripe_s
+
+    def end(self) -> None:
+        """End it for good, whatever is answered later."""
+        self.over = True
+
+
+class Fence:
+    """What a leader's writers ask right before each write, with no `await` in between.
+
+        with fence.write():
+            await client.merge(…)  # with a time-out of at most write_s
+
+    Whoever cannot write it like this asks `holds`; then the Lease is kept for `write_s` longer when
+    leading ends, for nobody knows whether that write was answered.
+    """
+
+    def __init__(self, term: Term, write_s: float, now_s: Callable[[], float]) -> None:
+        self._term = term
+        self.write_s = write_s
+        self._now_s = now_s
+        self.quiet_s = -math.inf  # from when on no write without an answer can be under way
+
+    @property
+    def lets_through(self) -> bool:
+        """Say whether a write would be let through, to show it: nobody writes."""
+        return self._term.allows(self._now_s())
+
+    def holds(self) -> bool:
+        """Say whether we may write now; it reads the clock, so it is right after any pause."""
+        if not self.lets_through:
+            return False
+        self.quiet_s = max(self.quiet_s, self._now_s() + self.write_s)
+        return True
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Let one write through and see whether it was answered; else raise `LeaseLost`."""
+        now_s = self._now_s()
+        if not self.lets_through:
+            message = "the lease ran out: another leader may be at work"
+            raise LeaseLost(message)
+        answered = False
+        try:
+            yield
+            answered = True
+        except ApiError as error:
+            answered = not (isinstance(error, Unavailable) and error.was_sent)
+            raise
+        finally:
+            if not answered:
+                self.quiet_s = max(self.quiet_s, now_s + self.write_s)
+
+
+def micro_time(now: datetime, other_than: str = "") -> str:
+    """Write a time as the API's MicroTime, and never the same as *other_than*.
+
+    A write that changes nothing leaves the version as it is, and nobody would see the renewal.
+    """
+    text = _micro(now)
+    return text if text != other_than else _micro(now + timedelta(microseconds=1))
+
+
+def _micro(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
