@@ -86,7 +86,7 @@ class Health(_Model):
     """The address to listen on; empty for every interface of the machine."""
 
     port: int = Field(default=8080, ge=0, le=65535)
-    """The port of `/healthz`, `/readyz` and `/metrics`; 0 for any that is free."""
+    """The port of `/healthz`, `/readyz` and `/metrics`; 0, beside an address, for any free one."""
 
 
 class Leader(_Model):

@@ -105,6 +105,8 @@ class HealthServer:
 
     async def start(self, address: str, port: int) -> None:
         """Listen; "" is every interface, and 0 any free port, which `port` then tells."""
+        if not (address or port):  # each family would get a port of its own
+            raise ConfigError([FieldError("health.port", "0 needs an address to listen on")])
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, address or None, port).start()

@@ -255,6 +255,12 @@ async def test_a_port_that_is_taken_is_a_fault_of_the_settings(asked: Asked) -> 
         await second.start(LOOPBACK, asked.server.port)
 
 
+async def test_any_free_port_needs_an_address() -> None:
+    """On every interface there would be two: one for IPv4 and one for IPv6."""
+    with pytest.raises(ConfigError, match=r"health\.port: 0 needs an address"):
+        await HealthServer(Health(), Metrics(), VirtualClock()).start("", 0)
+
+
 async def test_nothing_is_left_of_a_server_that_stopped() -> None:
     """No task runs on, and nobody answers."""
     before = asyncio.all_tasks()
