@@ -2,7 +2,7 @@
 
 Every shipped runtime, with numNodes left out, 1, 2 and 4, each with and without a runtimePatch. A
 fixture holds what was submitted and what was built; what no two runs share is left out. The
-runtimes are recorded beside them as the API server serves them.
+runtimes are recorded beside them as the API server serves them, and two pods byte for byte.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from e2e.chain.record_pods import record_pods
 from e2e.cluster import resources
 from e2e.cluster.binaries import ensure_chain
 from e2e.cluster.bringup import Options, running_cluster
@@ -120,8 +121,8 @@ def _as_text(*objects: Obj) -> str:
 async def main() -> None:
     """Replace the recorded fixtures."""
     async with running_cluster(Options(name="record")) as cluster:
-        files = await record(cluster)
-    for folder in ("jobsets", "runtimes"):
+        files = {**await record(cluster), **await record_pods(cluster)}
+    for folder in ("jobsets", "pods", "runtimes"):
         shutil.rmtree(FIXTURES / folder, ignore_errors=True)
     for file, text in files.items():
         (FIXTURES / file).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,49 @@
+"""Patch every pod once, as fast as the API server goes; for `benchmarks.watch`, in its own process.
+
+It writes the moment of sending onto each pod, on the clock that all processes of a machine share,
+and prints the seconds it took, and of one patch the median, the 99th percentile and the longest.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import PODS
+from trainer_kai.clock import SystemClock
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.connect import process_client
+from trainer_kai.kube.locate import find_access
+
+_STAMP: Final = "example.com/sent-ns"
+_IN_FLIGHT: Final = 32
+
+
+async def main(kubeconfig: str, pods: int) -> None:
+    """Patch, some at a time."""
+    clock = SystemClock()
+    access = await find_access({}, clock, kubeconfig=kubeconfig)
+    left = iter(range(pods))
+    took_s: list[float] = []
+    async with process_client(access, clock) as client:
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_IN_FLIGHT):
+                group.create_task(_patch(client, left, took_s))
+        seconds = time.monotonic() - began
+    took_s.sort()
+    print(seconds, took_s[pods // 2], took_s[pods * 99 // 100], took_s[-1])
+
+
+async def _patch(client: Client, left: Iterator[int], took_s: list[float]) -> None:
+    for number in left:
+        sent_ns = time.monotonic_ns()
+        fields = {"metadata": {"annotations": {_STAMP: f"{sent_ns}"}}}
+        await client.merge(PODS, Key("default", f"pod-{number}"), fields)
+        took_s.append((time.monotonic_ns() - sent_ns) / 1e9)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,197 @@
+"""How fast a watch is: from bytes alone, and over the real API server."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from e2e.cluster import resources
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from tests.support.tree import ROOT
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import PODS
+from trainer_kai.clock import SystemClock
+from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.connect import process_client
+from trainer_kai.kube.known import Change, What
+from trainer_kai.kube.locate import find_access
+from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.request import Request, Target
+from trainer_kai.kube.watch import Watch
+from trainer_kai.metrics import Metrics
+
+__all__ = ["main"]
+
+_EVENTS: Final = 50_000
+_PIECE_BYTES: Final = 1 << 18
+_EVENTS_PER_S: Final = 8_000
+
+_PODS: Final = 5_000
+_LONGEST_LAG_S: Final = 0.5
+_STAMP: Final = "example.com/sent-ns"
+
+
+async def main() -> None:
+    """Measure both and print the tables."""
+    await _from_bytes()
+    async with running_cluster(Options(name="bench-watch")) as cluster:
+        await _over_the_api_server(cluster)
+
+
+class _Reel:
+    """A transport that plays a watch it has in memory, then stays silent."""
+
+    def __init__(self, film: bytes) -> None:
+        self._film = film
+
+    async def send(self, _request: Request, _timeout_s: float) -> Answer:
+        """Answer the list: there is nothing yet."""
+        return Answer(200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
+
+    @asynccontextmanager
+    async def stream(
+        self, _request: Request, _silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Play."""
+        yield self._play()
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+    async def _play(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._film), _PIECE_BYTES):
+            yield self._film[start : start + _PIECE_BYTES]
+        await asyncio.Event().wait()
+
+
+async def _from_bytes() -> None:
+    """Follow pods as JobSet makes them, each added and later modified, and keep them all."""
+    pod = json.loads((ROOT / "tests/fixtures/pods/jobset-pod.json").read_bytes())
+    lines = [_line(pod, number) for number in range(_EVENTS)]
+    began = time.perf_counter()
+    for line in lines:
+        json.loads(line)
+    floor_s = time.perf_counter() - began
+
+    clock = SystemClock()
+    access = Access("https://nowhere", Token(""))
+    reel = _Reel(b"\n".join(lines) + b"\n")
+    observed = Observed(Metrics())
+    watch = Watch(Client(access, reel, clock, Unobserved()), Target(PODS), observed)
+    kept: dict[tuple[str, str], Pod] = {}
+    told = 0
+    done = asyncio.Event()
+
+    def keep(change: Change[Pod]) -> None:
+        nonlocal told
+        assert change.object is not None
+        kept[change.key] = change.object
+        told += 1
+        if told == _EVENTS:
+            done.set()
+
+    began = time.perf_counter()
+    task = asyncio.create_task(watch.run(keep, lambda: None))
+    await done.wait()
+    seconds = time.perf_counter() - began
+    task.cancel()
+    assert len(kept) == _EVENTS // 2
+    table = Table(title=f"{_EVENTS} events of JobSet pods, {len(lines[0])} bytes each, one core")
+    for heading in ("work", "seconds", "events per second", "times json.loads"):
+        table.add_column(heading, justify="left" if heading == "work" else "right")
+    table.add_row("json.loads of the lines", *_figures(floor_s, floor_s))
+    table.add_row("our watch: read, decode, compare, keep", *_figures(seconds, floor_s))
+    Console(width=115).print(table)
+    assert _EVENTS / seconds >= _EVENTS_PER_S
+
+
+def _figures(seconds: float, floor_s: float) -> tuple[str, str, str]:
+    return f"{seconds:.2f}", f"{_EVENTS / seconds:.0f}", f"{seconds / floor_s:.2f}"
+
+
+def _line(pod: resources.Obj, number: int) -> bytes:
+    """Return one event: the first half adds pods, the second modifies them."""
+    which = number % (_EVENTS // 2)
+    event = "ADDED" if which == number else "MODIFIED"
+    metadata = {
+        **pod["metadata"],
+        "name": f"pod-{which}",
+        "uid": f"0e6f0c1a-1111-4222-8333-{which:012}",
+        "resourceVersion": f"{1000 + number}",
+    }
+    return json.dumps({"type": event, "object": {**pod, "metadata": metadata}}).encode()
+
+
+async def _over_the_api_server(cluster: Cluster) -> None:
+    """Follow pods while another process patches each of them as fast as the API server goes."""
+    await cluster.api.create_all([_pod(number) for number in range(_PODS)])
+    clock = SystemClock()
+    access = await find_access({}, clock, kubeconfig=str(cluster.kubeconfig))
+    observed = Observed(Metrics())
+    lags_s: list[float] = []
+    done, synced = asyncio.Event(), asyncio.Event()
+
+    def note(change: Change[Pod]) -> None:
+        if change.what is not What.MODIFIED or change.object is None:
+            return
+        sent_ns = int(change.object.metadata.annotations[_STAMP])
+        lags_s.append((time.monotonic_ns() - sent_ns) / 1e9)
+        if len(lags_s) == _PODS:
+            done.set()
+
+    async with process_client(access, clock, observed) as client:
+        watch = Watch(client, Target(PODS, "default"), observed)
+        task = asyncio.create_task(watch.run(note, synced.set))
+        await synced.wait()
+        program = [sys.executable, "-m", "benchmarks.patcher"]
+        patcher = await asyncio.create_subprocess_exec(
+            *program, cluster.kubeconfig, f"{_PODS}", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await patcher.communicate()
+        await done.wait()
+        task.cancel()
+    assert patcher.returncode == 0
+    _show(sorted(lags_s), [float(number) for number in output.split()])
+    assert max(lags_s) <= _LONGEST_LAG_S, f"an event came {max(lags_s):.2f} s after its patch"
+
+
+def _show(lags_s: list[float], patched: list[float]) -> None:
+    """Print how long patches took to be answered, and how long to be told."""
+    seconds, *answered_s = patched
+    told_s = [lags_s[_PODS // 2], lags_s[_PODS * 99 // 100], lags_s[-1]]
+    table = Table(title=f"{_PODS} pods patched, {_PODS / seconds:.0f} per second")
+    for heading in ("from sending a patch", "p50 ms", "p99 ms", "longest ms"):
+        table.add_column(heading, justify="left" if heading[0] == "f" else "right")
+    for what, ranks in (
+        ("to its answer, in the process that patches", answered_s),
+        ("to its event, in the process that watches", told_s),
+        ("the second by the first", [t / a for t, a in zip(told_s, answered_s, strict=True)]),
+    ):
+        scale = 1 if what.startswith("the") else 1000
+        table.add_row(what, *(f"{rank * scale:.3g}" for rank in ranks))
+    Console(width=115).print(table)
+
+
+def _pod(number: int) -> resources.Obj:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "default",
+            "name": f"pod-{number}",
+            "annotations": {_STAMP: "0"},
+        },
+        "spec": {
+            "schedulerName": "nobody",
+            "containers": [{"name": "main", "image": "none"}],
+        },
+    }
