@@ -7,7 +7,7 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test unit e2e check format bench mutants fixtures lock clean help
+.PHONY: setup demo test unit e2e check format bench mutants fixtures tables lock clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -55,6 +55,9 @@ bench: setup ## figures, each with a lower bound taken in the same run
 fixtures: setup ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.cluster build
 	$(PY) -m e2e.chain.record
+
+tables: setup ## write the generated tables of the READMEs
+	$(PY) -m tests.support.tables
 
 lock: setup ## lock the dependencies of pyproject.toml anew
 	$(PY) -m tests.support.lock

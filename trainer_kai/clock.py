@@ -7,9 +7,12 @@ into API objects; nothing is ever decided by comparing it with another machine's
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 __all__ = ["Clock", "SystemClock"]
+
+# On Linux this one counts the time that the machine is suspended as well: others go on meanwhile.
+_MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -33,7 +36,7 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         """Return the monotonic clock's seconds."""
-        return time.monotonic()
+        return time.clock_gettime(_MONOTONIC)
 
     def now(self) -> datetime:
         """Return the wall clock's time in UTC."""

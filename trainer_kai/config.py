@@ -1,4 +1,4 @@
-"""The settings of every process, and how they are read: file, environment, flags.
+"""How the settings of a process are read: file, environment, flags.
 
 A process calls `read_or_exit` with its model, once, in its `__main__`; everyone else is handed the
 piece that he needs. A setting has one value, written the same way in all three places: a nested
@@ -14,29 +14,15 @@ import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-import pydantic
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = [
-    "PROCESSES",
-    "Health",
-    "Leader",
-    "Log",
-    "PodgrouperSettings",
-    "SchedulerSettings",
-    "Setting",
-    "Settings",
-    "WebhookSettings",
-    "load",
-    "read_or_exit",
-    "settings_of",
-]
+__all__ = ["Setting", "load", "read_or_exit", "settings_of"]
 
 _PREFIX: Final = "TRAINER_KAI_"
 # Ours by name, but no settings: what a pod is told about Services that are called trainer-kai-…,
@@ -50,117 +36,6 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "--help": "Print this.",
 }
 
-
-def _kubernetes_name(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?", value):
-        message = "should have at most 63 of a-z, 0-9, - and ., and a letter or digit at each end"
-        raise ValueError(message)
-    return value
-
-
-_Name = Annotated[str, AfterValidator(_kubernetes_name)]
-_NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class _Model(BaseModel):
-    """How every model here behaves."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Log(_Model):
-    """What is written down, and how."""
-
-    format: Literal["json", "console"] = "json"
-    """`json` for programs, one object a line; `console` for people."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important level that is written."""
-
-
-class Health(_Model):
-    """Where probes and metrics are answered."""
-
-    address: str = ""
-    """The address to listen on; empty for every interface of the machine."""
-
-    port: int = Field(default=8080, ge=0, le=65535)
-    """The port of `/healthz`, `/readyz` and `/metrics`; 0, beside an address, for any free one."""
-
-
-class Leader(_Model):
-    """The Lease by which one of several replicas leads."""
-
-    name: _Name
-    """The name of the Lease."""
-
-    namespace: _NameOrNone = ""
-    """The namespace of the Lease; empty for that of our credentials."""
-
-    duration_s: int = Field(default=15, ge=1)
-    """How long a leader that is silent is still taken for one, in whole seconds."""
-
-    renew_deadline_s: _Seconds = 10.0
-    """How long the leader tries to renew before it gives up; less than the duration."""
-
-    retry_s: _Seconds = 2.0
-    """How long it waits between two attempts; less than the deadline."""
-
-    @pydantic.model_validator(mode="after")
-    def _gives_up_in_time(self) -> "Leader":
-        times_s = (self.retry_s, self.renew_deadline_s, self.duration_s)
-        if sorted(set(times_s)) != list(times_s):
-            found = " < ".join(map(str, times_s))
-            raise ValueError(f"retry_s < renew_deadline_s < duration_s should hold, not {found}")
-        return self
-
-
-class Settings(_Model):
-    """What all processes have in common."""
-
-    kubeconfig: str = ""
-    """The kubeconfig file; empty for `$KUBECONFIG`, the pod's own account or `~/.kube/config`."""
-
-    context: str = ""
-    """The context of the kubeconfig; empty for its current one."""
-
-    mode: Literal["bundled", "external"] = "bundled"
-    """Who binds pods: our scheduler (`bundled`), or a KAI that is already there (`external`)."""
-
-    scheduler_name: _Name = "kai-scheduler"
-    """The scheduler name by which pods ask for gang scheduling."""
-
-    default_queue: _Name = "default-queue"
-    """The queue of a workload for which nothing else names one."""
-
-    log: Log = Log()
-    health: Health = Health()
-
-
-class WebhookSettings(Settings):
-    """The settings of the webhook."""
-
-    leader: Leader = Leader(name="trainer-kai-webhook")
-
-
-class PodgrouperSettings(Settings):
-    """The settings of the podgrouper."""
-
-    leader: Leader = Leader(name="trainer-kai-podgrouper")
-
-
-class SchedulerSettings(Settings):
-    """The settings of the scheduler."""
-
-    leader: Leader = Leader(name="trainer-kai-scheduler")
-
-
-PROCESSES: Final[Mapping[str, type[Settings]]] = {
-    "webhook": WebhookSettings,
-    "podgrouper": PodgrouperSettings,
-    "scheduler": SchedulerSettings,
-}
 
 S = TypeVar("S", bound=BaseModel)
 

@@ -86,7 +86,7 @@ CAUGHT: Mapping[str, Mapping[str, Plants]] = {
                 f"scheduler/state/new.py: from trainer_kai import {name}",
                 f"trainer_kai/{name}.py:",
             )
-            for name in ("clock", "config", "health", "log", "metrics")
+            for name in ("clock", "config", "health", "log", "metrics", "settings")
         },
     },
     "pure-imports-values-only": {

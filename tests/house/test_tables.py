@@ -4,8 +4,9 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.tables import README, TABLES, rows, with_tables
-from trainer_kai.config import PROCESSES, settings_of
+from trainer_kai.config import settings_of
 from trainer_kai.metrics import metrics_of
+from trainer_kai.settings import PROCESSES
 
 TEXT = "before\n<!-- a:begin -->\nold\n<!-- a:end -->\nafter\n"
 

@@ -13,7 +13,7 @@ __all__ = ["Heard"]
 
 T = TypeVar("T", bound=Object)
 
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 30.0
 
 
 class Heard(Generic[T]):

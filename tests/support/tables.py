@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.tree import ROOT
-from trainer_kai.config import PROCESSES, Setting, settings_of
+from trainer_kai.config import Setting, settings_of
 from trainer_kai.metrics import metrics_of
+from trainer_kai.settings import PROCESSES
 
 __all__ = ["README", "TABLES", "metrics_table", "rows", "settings_table", "with_tables"]
 

@@ -10,16 +10,9 @@ import pytest
 import yaml
 
 from tests.support.case import Case, ids
-from trainer_kai.config import (
-    PROCESSES,
-    SchedulerSettings,
-    Setting,
-    Settings,
-    _read,
-    load,
-    settings_of,
-)
+from trainer_kai.config import Setting, _read, load, settings_of
 from trainer_kai.errors import ConfigError
+from trainer_kai.settings import PROCESSES, SchedulerSettings, Settings
 
 Sources: TypeAlias = tuple[str, Mapping[str, str], Sequence[str]]  # file, environment, flags
 
@@ -236,18 +229,18 @@ FAULTS: list[Case[Sources, list[str]]] = [
         ("leader: {retry_s: 9}", {}, ["--leader-renew-deadline-s=8"]),
         [
             (
-                "leader: retry_s < renew_deadline_s < duration_s should hold, not 9.0 < 8.0 < 15"
+                "leader: renew_deadline_s should be more than 1.2 times retry_s"
                 " (flag --leader-renew-deadline-s, FILE:1 leader.retry_s)"
             )
         ],
     ),
     Case(
-        "equal where less is needed",
-        ("", {}, ["--leader-retry-s=10"]),
+        "equal where more is needed",
+        ("", {}, ["--leader-write-s=5"]),
         [
             (
-                "leader: retry_s < renew_deadline_s < duration_s should hold, not 10.0 < 10.0 < 15"
-                " (flag --leader-retry-s)"
+                "leader: lease_s should be more than renew_deadline_s and write_s together"
+                " (flag --leader-write-s)"
             )
         ],
     ),

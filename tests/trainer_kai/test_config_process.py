@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.tree import ROOT
-from trainer_kai.config import SchedulerSettings, load, settings_of
+from trainer_kai.config import load, settings_of
+from trainer_kai.settings import SchedulerSettings
 
 
 @pytest.fixture
@@ -20,7 +21,8 @@ def file(tmp_path: Path) -> Path:
 # A whole process: reads its settings and says one of them.
 PROGRAM = """
 import os, sys
-from trainer_kai.config import SchedulerSettings, read_or_exit
+from trainer_kai.config import read_or_exit
+from trainer_kai.settings import SchedulerSettings
 
 print("level", read_or_exit(SchedulerSettings, sys.argv[1:], os.environ).log.level)
 """
@@ -64,7 +66,7 @@ def test_a_process_ends_with_2_and_all_faults_on_standard_error() -> None:
 
 def test_a_process_prints_its_settings_with_their_sources(file: Path) -> None:
     """What is printed is a file that means the same."""
-    file.write_text("default_queue: 'on'\nleader:\n  duration_s: 30\n")
+    file.write_text("default_queue: 'on'\nleader:\n  lease_s: 30\n")
     argv = ("--config", str(file), "--context=a: b # c")
 
     code, out, err = run(*argv, "--print-config", TRAINER_KAI_LOG_LEVEL="debug")
@@ -74,13 +76,13 @@ def test_a_process_prints_its_settings_with_their_sources(file: Path) -> None:
     assert "context: 'a: b # c'  # flag --context" in printed
     assert f"default_queue: 'on'  # {file}:1 default_queue" in printed
     assert "  level: debug  # environment TRAINER_KAI_LOG_LEVEL" in printed
-    assert f"  duration_s: 30  # {file}:3 leader.duration_s" in printed
+    assert f"  lease_s: 30  # {file}:3 leader.lease_s" in printed
     assert "  retry_s: 2.0  # default" in printed
     file.write_text(out)
     again = load(SchedulerSettings, ["--config", str(file)], {})
     assert again == load(
         SchedulerSettings,
-        ["--context=a: b # c", "--default-queue=on", "--leader-duration-s=30", "--log-level=debug"],
+        ["--context=a: b # c", "--default-queue=on", "--leader-lease-s=30", "--log-level=debug"],
         {},
     )
 

@@ -1,0 +1,139 @@
+"""The settings of every process: one model each, and what they have in common.
+
+A unit is in the name of every number, and a docstring under every field: `--help` and the table in
+the README are made of them. No setting holds a secret, and none may: all are printed.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+import pydantic
+from pydantic import AfterValidator, BaseModel, Field
+
+__all__ = [
+    "PROCESSES",
+    "Health",
+    "Leader",
+    "Log",
+    "PodgrouperSettings",
+    "SchedulerSettings",
+    "Settings",
+    "WebhookSettings",
+]
+
+
+def _kubernetes_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?", value):
+        message = "should have at most 63 of a-z, 0-9, - and ., and a letter or digit at each end"
+        raise ValueError(message)
+    return value
+
+
+_Name = Annotated[str, AfterValidator(_kubernetes_name)]
+_NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    """How every model here behaves."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Log(_Model):
+    """What is written down, and how."""
+
+    format: Literal["json", "console"] = "json"
+    """`json` for programs, one object a line; `console` for people."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important level that is written."""
+
+
+class Health(_Model):
+    """Where probes and metrics are answered."""
+
+    address: str = ""
+    """The address to listen on; empty for every interface of the machine."""
+
+    port: int = Field(default=8080, ge=0, le=65535)
+    """The port of `/healthz`, `/readyz` and `/metrics`; 0, beside an address, for any free one."""
+
+
+class Leader(_Model):
+    """The Lease by which one of several replicas leads."""
+
+    name: _Name
+    """The name of the Lease."""
+
+    namespace: _NameOrNone = ""
+    """The namespace of the Lease; empty for that of our credentials."""
+
+    lease_s: int = Field(default=15, ge=1)
+    """How long a leader that is silent is still taken for one, in whole seconds."""
+
+    renew_deadline_s: _Seconds = 10.0
+    """How long the leader tries to renew before it gives up."""
+
+    retry_s: _Seconds = 2.0
+    """How long it waits between two attempts."""
+
+    write_s: _Seconds = 4.0
+    """How long a write of the leader may be under way."""
+
+    @pydantic.model_validator(mode="after")
+    def _is_over_in_time(self) -> "Leader":
+        """Hold what `trainer_kai.kube.lease` asks for, while the settings can still be named."""
+        if self.renew_deadline_s <= 1.2 * self.retry_s:
+            raise ValueError("renew_deadline_s should be more than 1.2 times retry_s")
+        if self.lease_s <= self.renew_deadline_s + self.write_s:
+            raise ValueError("lease_s should be more than renew_deadline_s and write_s together")
+        return self
+
+
+class Settings(_Model):
+    """What all processes have in common."""
+
+    kubeconfig: str = ""
+    """The kubeconfig file; empty for `$KUBECONFIG`, the pod's own account or `~/.kube/config`."""
+
+    context: str = ""
+    """The context of the kubeconfig; empty for its current one."""
+
+    mode: Literal["bundled", "external"] = "bundled"
+    """Who binds pods: our scheduler (`bundled`), or a KAI that is already there (`external`)."""
+
+    scheduler_name: _Name = "kai-scheduler"
+    """The scheduler name by which pods ask for gang scheduling."""
+
+    default_queue: _Name = "default-queue"
+    """The queue of a workload for which nothing else names one."""
+
+    log: Log = Log()
+    health: Health = Health()
+
+
+class WebhookSettings(Settings):
+    """The settings of the webhook."""
+
+    leader: Leader = Leader(name="trainer-kai-webhook")
+
+
+class PodgrouperSettings(Settings):
+    """The settings of the podgrouper."""
+
+    leader: Leader = Leader(name="trainer-kai-podgrouper")
+
+
+class SchedulerSettings(Settings):
+    """The settings of the scheduler."""
+
+    leader: Leader = Leader(name="trainer-kai-scheduler")
+
+
+PROCESSES: Final[Mapping[str, type[Settings]]] = {
+    "webhook": WebhookSettings,
+    "podgrouper": PodgrouperSettings,
+    "scheduler": SchedulerSettings,
+}
