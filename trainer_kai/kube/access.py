@@ -51,7 +51,7 @@ class Access:
     trust: Trust = field(default_factory=Trust, repr=False)
     certificate: Certificate | None = None
     namespace: str = "default"
-    proxy: str = ""
+    proxy: str = field(default="", repr=False)  # its address may hold a password
     origin: str = ""  # where this was read, for messages: "context a of ~/.kube/config"
 
 
@@ -109,11 +109,14 @@ class TokenFile:
     def _read(self) -> None:
         try:
             token = self._file.read_text().strip()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if self._token:
                 return  # being replaced, perhaps; the one we have is good for a while
-            raise ConfigError(
-                [FieldError(str(self._file), f"no token: {error.strerror}")]
-            ) from error
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise ConfigError([FieldError(str(self._file), f"no token: {why}")]) from error
+        if not token:
+            if self._token:
+                return  # as above
+            raise ConfigError([FieldError(str(self._file), "no token: the file is empty")])
         self._token = token
         self._read_at_s = self._clock.monotonic_s()

@@ -6,13 +6,17 @@ from typing import Final
 
 import msgspec
 
-from trainer_kai.api.meta import Key
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key, PartialObject
+from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.request import post
+from trainer_kai.kube.request import object_path, post
 
 __all__ = ["Question", "ServiceToken", "Verdict", "bind", "evict", "is_allowed", "request_token"]
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
+_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, PartialObject)  # noqa: FBT003
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ async def bind(
         metadata["uid"] = uid
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-    await client.send(post(_pod(pod, "binding"), body))
+    await client.send(post(object_path(_PODS, pod, "binding"), body))
 
 
 async def evict(client: Client, pod: Key, *, uid: str = "", grace_s: int | None = None) -> None:
@@ -84,7 +88,8 @@ async def evict(client: Client, pod: Key, *, uid: str = "", grace_s: int | None 
         "metadata": {"name": pod.name, "namespace": pod.namespace},
         "deleteOptions": options,
     }
-    await client.send(replace(post(_pod(pod, "eviction"), body), waits_when_throttled=False))
+    request = post(object_path(_PODS, pod, "eviction"), body)
+    await client.send(replace(request, waits_when_throttled=False))
 
 
 async def is_allowed(client: Client, question: Question) -> Verdict:
@@ -106,7 +111,7 @@ async def is_allowed(client: Client, question: Question) -> Verdict:
         },
     }
     answer = await client.send(post(_REVIEWS, body, repeatable=True))
-    return msgspec.json.decode(answer, type=_Reviewed).status
+    return decode(_Reviewed, answer).status
 
 
 async def request_token(
@@ -118,10 +123,6 @@ async def request_token(
         "kind": "TokenRequest",
         "spec": {"audiences": list(audiences), "expirationSeconds": good_for_s},
     }
-    path = f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}/token"
+    path = object_path(_ACCOUNTS, account, "token")
     answer = await client.send(post(path, body, repeatable=True))
-    return msgspec.json.decode(answer, type=_Vouched).status
-
-
-def _pod(pod: Key, subresource: str) -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}"
+    return decode(_Vouched, answer).status

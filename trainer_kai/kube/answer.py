@@ -66,10 +66,13 @@ def _error(request: Request, code: int, status: _Status, wait: float | None) -> 
 
 def _read_status(body: bytes | msgspec.Raw) -> _Status:
     try:
-        return msgspec.json.decode(body, type=_Status)
-    except msgspec.DecodeError:  # a proxy, a load balancer, or a panic in plain text
+        status = msgspec.json.decode(body, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = _Status()  # a proxy, a load balancer, or a panic in plain text
+    if not status.message:
         text = bytes(body).decode(errors="replace").strip()
-        return _Status(message=text[:_LONGEST_TEXT] or "no reason was given")
+        status.message = text[:_LONGEST_TEXT] or "no reason was given"
+    return status
 
 
 def _causes(status: _Status) -> list[_Cause]:

@@ -54,7 +54,7 @@ class ApiError(TrainerKaiError):
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
         code = f"{refusal.status} {refusal.reason}".strip() if refusal.status else "no answer"
-        parts = (refusal.request, code, refusal.message, self.advice)
+        parts = (refusal.request, code, _one_line(refusal.message), self.advice)
         super().__init__(": ".join(part for part in parts if part))
 
     @property
@@ -130,6 +130,11 @@ def error_for(refusal: Refusal) -> ApiError:
     if kind is None:
         kind = Unavailable if refusal.status >= 500 else ApiError
     return kind(refusal)
+
+
+def _one_line(text: str) -> str:
+    """Fold what others wrote: a log has one line for it, and a terminal takes no orders."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def is_retryable(error: ApiError) -> bool:

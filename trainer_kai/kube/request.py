@@ -30,6 +30,7 @@ __all__ = [
     "delete",
     "get",
     "list_page",
+    "object_path",
     "patch",
     "post",
     "replace",
@@ -42,6 +43,7 @@ T = TypeVar("T", bound=Object)
 Body: TypeAlias = Mapping[str, Any]  # an object on its way out: JSON, which has no narrower type
 AnyResource: TypeAlias = Resource[Any]
 
+_NO_NAMES: Final = ("", ".", "..")  # a path that holds one of them leads elsewhere
 _JSON: Final = "application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -176,14 +178,23 @@ def resource_path(
     if resource.namespaced and namespace:
         parts += ["namespaces", quote(namespace, safe="")]
     parts.append(resource.plural)
-    parts += [quote(part, safe="/") for part in (name, subresource) if part]
+    parts += [quote(part, safe="") for part in (name, subresource) if part]
     return "/".join(parts)
+
+
+def object_path(resource: AnyResource, key: Key, subresource: str = "") -> str:
+    """Return the path of one object or a part of it, never that of all of them."""
+    _check_namespace(resource, key.namespace, f"the key of {key.name}")
+    if key.name in _NO_NAMES:  # deleting nothing by name would be deleting all there is
+        message = f"{key.name!r} is no name: one of the {resource} has to be named"
+        raise ValueError(message)
+    return resource_path(resource, key.namespace, key.name, subresource)
 
 
 def get(resource: AnyResource, key: Key, *, only_metadata: bool = False) -> Request:
     """Read one object."""
     accept = _PARTIAL if only_metadata else _JSON
-    return Request("GET", _of(resource, key), accept=accept, repeatable=True)
+    return Request("GET", object_path(resource, key), accept=accept, repeatable=True)
 
 
 def list_page(target: Target[Any], limit: int, continue_token: str = "") -> Request:
@@ -212,6 +223,7 @@ def watch(target: Target[Any], version: str, timeout_s: int) -> Request:
 
 def create(resource: AnyResource, namespace: str, body: Body, write: Write = AS_IS) -> Request:
     """Make one object; after a lost answer it may be there already."""
+    _check_namespace(resource, namespace, "what is made there")
     path = resource_path(resource, namespace)
     return Request("POST", path, write.query(), msgspec.json.encode(body))
 
@@ -223,7 +235,7 @@ def post(path: str, body: Body, *, repeatable: bool = False) -> Request:
 
 def replace(resource: AnyResource, key: Key, body: Body, write: Write = AS_IS) -> Request:
     """Write one object whole; the version in it must still be the current one."""
-    path = _of(resource, key, write.subresource)
+    path = object_path(resource, key, write.subresource)
     return Request("PUT", path, write.query(), msgspec.json.encode(body))
 
 
@@ -231,7 +243,7 @@ def patch(resource: AnyResource, key: Key, change: Patch, write: Write = AS_IS) 
     """Change a part of one object."""
     return Request(
         "PATCH",
-        _of(resource, key, write.subresource),
+        object_path(resource, key, write.subresource),
         write.query(),
         msgspec.json.encode(change.body),
         content_type=change.kind.value,
@@ -241,15 +253,14 @@ def patch(resource: AnyResource, key: Key, change: Patch, write: Write = AS_IS) 
 
 def delete(resource: AnyResource, key: Key, deletion: Deletion) -> Request:
     """Delete one object. With a uid it can be repeated: a successor of that name is safe."""
-    path, body = _of(resource, key), msgspec.json.encode(deletion.body())
+    path, body = object_path(resource, key), msgspec.json.encode(deletion.body())
     return Request("DELETE", path, body=body, repeatable=bool(deletion.uid))
 
 
-def _of(resource: AnyResource, key: Key, subresource: str = "") -> str:
-    if resource.namespaced and not key.namespace:
-        message = f"{resource} are namespaced: the key of {key.name} needs a namespace"
+def _check_namespace(resource: AnyResource, namespace: str, what: str) -> None:
+    if resource.namespaced and not namespace:
+        message = f"{resource} are namespaced: {what} needs a namespace"
         raise ValueError(message)
-    return resource_path(resource, key.namespace, key.name, subresource)
 
 
 def _given(*pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
