@@ -1,16 +1,20 @@
 """Bytes of JSON into structs and back: the one place that knows how an object arrives.
 
 Kubernetes means the same by `null` and by nothing, so a field that is null has its default. Fields
-that a struct does not name are skipped without being read.
+that a struct does not name are skipped without being read. Equal labels of many objects are one
+object in memory, and so are the other things that `share` knows.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from trainer_kai.api.meta import Object
+from trainer_kai.api.meta import Meta, Object
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podtext import NEXT, introduce, recognise
+from trainer_kai.api.share import share_meta, share_spec
 from trainer_kai.errors import FieldError, TrainerKaiError
 
 __all__ = [
@@ -26,7 +30,14 @@ __all__ = [
 
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")
-_ENCODER = msgspec.json.Encoder()
+Text: TypeAlias = bytes | bytearray | memoryview | msgspec.Raw
+
+_ITEMS: Final = b'"items":['
+_ENDS: Final = (b"}\n", b"}")
+_PAGE_HEAD: Final = 1024  # bytes within which the items begin
+_LINE: Final = b'{"type":"'
+_OBJECT: Final = b'","object":'
+_TYPE_BYTES: Final = 32
 
 
 class DecodeError(TrainerKaiError):
@@ -53,42 +64,95 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a watch; its object is still JSON, and lives in the line's own bytes."""
+    """One line of a watch; `decode` reads the object, once it is known what it is."""
 
+    type: str
+    object: bytes
+
+
+class _AnyLine(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
-def decode(struct: type[S], data: bytes | msgspec.Raw) -> S:
+def decode(struct: type[S], data: Text) -> S:
     """Read one object; raise `DecodeError` for what is not one."""
-    read: S = _decode(struct, data)
+    if struct is Pod:
+        text = data if type(data) is bytes else bytes(data)
+        stop = len(text) - (2 if text.endswith(b"}\n") else 1)
+        found = recognise(text, 0, stop, alone=True) if text.endswith(_ENDS) else None
+        whole: Any = found[0] if found else introduce(_parse(Pod, text), text, 0, stop)
+    else:
+        whole = _parse(struct, data)
+        metadata = getattr(whole, "metadata", None)
+        if isinstance(metadata, Meta):
+            share_meta(metadata)
+    read: S = whole
     return read
 
 
 def decode_page(struct: type[T], data: bytes) -> Page[T]:
     """Read a page of a list."""
-    page: Page[T] = _decode(Page[struct], data)  # type: ignore[valid-type]
+    if struct is Pod:
+        page: Page[Any] | None = _pod_page(data)
+        if page is not None:
+            return page
+    page = _parse(Page[struct], data)  # type: ignore[valid-type]
+    for item in page.items:
+        share_meta(item.metadata)
+        if isinstance(item, Pod):
+            share_spec(item)
     return page
 
 
 def decode_line(data: bytes) -> Line:
-    """Read what a line of a watch is about; `decode` reads the object."""
-    line: Line = _decode(Line, data)
-    return line
+    """Read what a line of a watch is about, and cut its object out."""
+    if data.startswith(_LINE):  # how the API server writes all of them
+        end = data.find(b'"', len(_LINE), _TYPE_BYTES)
+        if data.startswith(_OBJECT, end) and data.endswith((b"}}\n", b"}}")):
+            stop = -2 if data.endswith(b"\n") else -1
+            return Line(
+                type=data[len(_LINE) : end].decode(), object=data[end + len(_OBJECT) : stop]
+            )
+    line = _parse(_AnyLine, data)
+    return Line(type=line.type, object=bytes(line.object))
 
 
 def encode(obj: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """Write plain dicts and lists as JSON."""
-    return _ENCODER.encode(obj)
+    return msgspec.json.encode(obj)
 
 
-def _decode(struct: Any, data: Any) -> Any:
+def _pod_page(data: bytes) -> Page[Pod] | None:
+    """Read a page pod by pod; None where it is not written as the API server writes it."""
+    at = data.find(_ITEMS, 0, _PAGE_HEAD) + len(_ITEMS)
+    stop = data.rfind(b"}]")
+    if at < len(_ITEMS) or stop < at:
+        return None
+    pods = []
+    try:
+        page = _decoder(Page[Pod]).decode(data[:at] + data[stop + 1 :])
+        while at < stop:
+            found = recognise(data, at, stop, alone=False)
+            if found is None:
+                end = data.find(NEXT, at, stop)
+                end = stop if end < 0 else end
+                pod = introduce(_decoder(Pod).decode(data[at : end + 1]), data, at, end)
+                found = pod, end
+            pods.append(found[0])
+            at = found[1] + 2
+    except msgspec.DecodeError:
+        return None  # to be read as one, for the right answer or the right error
+    return Page(metadata=page.metadata, items=tuple(pods))
+
+
+def _parse(struct: Any, data: Text) -> Any:
     try:
         return _decoder(struct).decode(data)
     except msgspec.ValidationError as error:
         if "`null`" not in str(error):
             raise DecodeError(_fault(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(FieldError("", f"must be JSON: {error}")) from error
     try:
         return msgspec.convert(_without_nulls(msgspec.json.decode(data)), struct)

@@ -41,7 +41,6 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The metadata we read."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""

@@ -91,7 +91,6 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
-    start_time: str = ""
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
 
 

@@ -1,0 +1,1 @@
+"""What Kubernetes objects mean to us."""
