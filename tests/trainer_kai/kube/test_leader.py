@@ -1,6 +1,7 @@
 """Elections among processes whose time, network and Lease belong to the test."""
 
 import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from datetime import timedelta
 
 import pytest
@@ -22,6 +23,7 @@ class Town:
         self.server = LeaseServer()
         self.server.create(LeaseRecord("", 1, "", "2025-12-31T00:00:00.000000Z", 3))
         self.candidates: list[Candidate] = []
+        self._others: list[asyncio.Task[None]] = []
 
     def enter(self, name: str) -> Candidate:
         """Let somebody stand for election."""
@@ -47,15 +49,30 @@ class Town:
             await self.clock.advance(0.25)
         return self.clock.monotonic_s() - began_s
 
+    def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run something that must not outlive the test."""
+        task = asyncio.create_task(work)
+        self._others.append(task)
+        return task
+
     async def end(self) -> None:
-        """Clean up."""
+        """Clean up, whatever came of the test."""
+        for task in self._others:
+            task.cancel()
         for candidate in self.candidates:
             await candidate.end()
 
 
-async def test_one_leads_and_the_others_know_who() -> None:
+@pytest.fixture
+async def town() -> AsyncIterator[Town]:
+    """Return a town whose candidates end with the test: they wait on a clock that it moves."""
+    made = Town()
+    yield made
+    await made.end()
+
+
+async def test_one_leads_and_the_others_know_who(town: Town) -> None:
     """A free Lease is taken at once; who holds it is written and seen by all."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     await town.clock.advance(100)
 
@@ -65,12 +82,10 @@ async def test_one_leads_and_the_others_know_who() -> None:
         "a", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:01:42.000000Z", 4, "53"
     )
     assert (a.told, b.acts) == ([(0, True)], [])
-    await town.end()
 
 
-async def test_a_dead_leader_is_followed_after_the_lease() -> None:
+async def test_a_dead_leader_is_followed_after_the_lease(town: Town) -> None:
     """Not before its last renewal is as old as the lease, and at the next look then."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     await town.clock.advance(0.5)  # a renewed at 2.0
     a.kill()
@@ -80,12 +95,10 @@ async def test_a_dead_leader_is_followed_after_the_lease() -> None:
     assert 15 - 0.5 <= took_s <= 15 + 2 * TIMING.retry_s
     assert town.server.record is not None
     assert (town.server.record.holder, town.server.record.transitions) == ("b", 5)
-    await town.end()
 
 
-async def test_a_leader_that_stops_hands_over() -> None:
+async def test_a_leader_that_stops_hands_over(town: Town) -> None:
     """The Lease is given back once the work has ended, and the next look takes it."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     a.running.cancel()
 
@@ -97,12 +110,10 @@ async def test_a_leader_that_stops_hands_over() -> None:
         record for record in town.server.writes if record.transitions == 4 and not record.holder
     )
     assert released.duration_s == 1
-    await town.end()
 
 
-async def test_a_frozen_leader_wakes_up_fenced() -> None:
+async def test_a_frozen_leader_wakes_up_fenced(town: Town) -> None:
     """It runs again before any of its timers: the fence knows by the clock alone."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     a.host.freeze()
     await town.until_held_by(b)
@@ -116,12 +127,10 @@ async def test_a_frozen_leader_wakes_up_fenced() -> None:
     assert a.acts[-1][0] < b.acts[0][0]
     assert a.told[1][1] is False  # its work was cancelled
     assert (b.holds, a.elector.leader) == (True, "b")
-    await town.end()
 
 
-async def test_a_pause_shorter_than_the_deadline_changes_nothing() -> None:
+async def test_a_pause_shorter_than_the_deadline_changes_nothing(town: Town) -> None:
     """Waking in time, it renews and goes on; nobody took over."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     a.host.freeze()
     await town.clock.advance(7.5)
@@ -129,12 +138,10 @@ async def test_a_pause_shorter_than_the_deadline_changes_nothing() -> None:
     await town.clock.advance(60)
 
     assert (a.holds, b.acts, a.told) == (True, [], [(0, True)])
-    await town.end()
 
 
-async def test_the_fence_counts_from_before_the_request() -> None:
+async def test_the_fence_counts_from_before_the_request(town: Town) -> None:
     """A renewal that took three seconds to be answered is three seconds old already."""
-    town = Town()
     (a,) = await town.led_by("a")  # at 2.0 s
     a.host.network = Network(there_s=0.25, back_s=2.75)
     await town.clock.advance(2.5)  # renewal sent at 4.0
@@ -145,13 +152,11 @@ async def test_the_fence_counts_from_before_the_request() -> None:
     await town.clock.advance(0.25)
 
     assert (before, a.holds) == (True, False)
-    await town.end()
 
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 365])
-async def test_no_wall_clock_decides_anything(hours: int) -> None:
+async def test_no_wall_clock_decides_anything(town: Town, hours: int) -> None:
     """Dates that jump, here or there, neither end a lease nor make it longer."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     a.host.date_jump = timedelta(hours=hours)
     await town.clock.advance(60)
@@ -164,24 +169,20 @@ async def test_no_wall_clock_decides_anything(hours: int) -> None:
 
     assert undisturbed == (True, 0, 1)
     assert 15 - 2 <= took_s <= 15 + 2 * TIMING.retry_s
-    await town.end()
 
 
-async def test_a_date_that_stands_still_renews_all_the_same() -> None:
+async def test_a_date_that_stands_still_renews_all_the_same(town: Town) -> None:
     """A renewal always changes the Lease; otherwise nobody would see it."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     for second in range(1, 60):
         a.host.date_jump = timedelta(seconds=-second)
         await town.clock.advance(1)
 
     assert (a.holds, b.acts) == (True, [])
-    await town.end()
 
 
-async def test_an_outage_within_the_deadline_changes_nothing() -> None:
+async def test_an_outage_within_the_deadline_changes_nothing(town: Town) -> None:
     """The API server is away for eight seconds."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     for candidate in (a, b):
         candidate.host.network = Network(refuse=True)
@@ -191,12 +192,10 @@ async def test_an_outage_within_the_deadline_changes_nothing() -> None:
     await town.clock.advance(60)
 
     assert (a.holds, b.acts, a.told) == (True, [], [(0, True)])
-    await town.end()
 
 
-async def test_an_outage_past_the_deadline_ends_leading_and_not_the_process() -> None:
+async def test_an_outage_past_the_deadline_ends_leading_and_not_the_process(town: Town) -> None:
     """The work is cancelled at the deadline, and runs again when the API server is back."""
-    town = Town()
     (a,) = await town.led_by("a")  # renewed at 2.0
     a.host.network = Network(refuse=True)
     await town.clock.advance(60)
@@ -206,12 +205,10 @@ async def test_an_outage_past_the_deadline_ends_leading_and_not_the_process() ->
     assert [leads for _, leads in a.told] == [True, False, True]
     assert 10 <= a.told[1][0] <= 12
     assert (a.holds, len(a.fences), a.fences[0].holds()) == (True, 2, False)
-    await town.end()
 
 
-async def test_lost_answers_do_not_lose_the_lead() -> None:
+async def test_lost_answers_do_not_lose_the_lead(town: Town) -> None:
     """A renewal that was carried out without our knowing makes the next one a conflict."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     a.host.network = Network(lose_answers=True)
     await town.clock.advance(5)
@@ -219,34 +216,28 @@ async def test_lost_answers_do_not_lose_the_lead() -> None:
     await town.clock.advance(60)
 
     assert (a.holds, b.acts, a.told) == (True, [], [(0, True)])
-    await town.end()
 
 
-async def test_a_label_that_changes_is_no_other_leader() -> None:
+async def test_a_label_that_changes_is_no_other_leader(town: Town) -> None:
     """A version that is not ours makes us look, and go on."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     for _ in range(10):
         town.server.touch()
         await town.clock.advance(3)
 
     assert (a.holds, b.acts, a.told) == (True, [], [(0, True)])
-    await town.end()
 
 
-async def test_a_longer_lease_of_the_holder_is_respected() -> None:
+async def test_a_longer_lease_of_the_holder_is_respected(town: Town) -> None:
     """Whoever holds it may count on what it wrote."""
-    town = Town()
     town.server.update(LeaseRecord("other", 60, "", "2026-01-01T00:00:00.000000Z", 4), str(1))
     b = town.enter("b")
 
     assert 60 <= await town.until_held_by(b, 120) <= 60 + 2 * TIMING.retry_s
-    await town.end()
 
 
-async def test_a_lease_that_is_missing_is_made_and_waited_for() -> None:
+async def test_a_lease_that_is_missing_is_made_and_waited_for(town: Town) -> None:
     """It may have been deleted under a leader who does not know it yet."""
-    town = Town()
     town.server.delete()
     a = town.enter("a")
 
@@ -254,12 +245,10 @@ async def test_a_lease_that_is_missing_is_made_and_waited_for() -> None:
 
     assert 15 <= took_s <= 15 + 2 * TIMING.retry_s
     assert town.server.writes[1].holder == "a"  # before that
-    await town.end()
 
 
-async def test_a_lease_deleted_under_its_leader_is_made_again() -> None:
+async def test_a_lease_deleted_under_its_leader_is_made_again(town: Town) -> None:
     """The leader goes on, and whoever was faster waits long enough to do no harm."""
-    town = Town()
     a, b = await town.led_by("a", "b")
     town.server.delete()
     for _ in range(4 * 60):
@@ -269,12 +258,10 @@ async def test_a_lease_deleted_under_its_leader_is_made_again() -> None:
     assert a.holds or b.holds
     assert town.server.record is not None
     assert town.server.record.holder == ("a" if a.holds else "b")
-    await town.end()
 
 
-async def test_the_next_one_waits_until_the_work_has_ended() -> None:
+async def test_the_next_one_waits_until_the_work_has_ended(town: Town) -> None:
     """Work that takes its time to stop is renewed for, may write, and is released after."""
-    town = Town()
     ended: list[tuple[float, bool]] = []
 
     async def work(fence: Fence) -> None:
@@ -286,7 +273,7 @@ async def test_the_next_one_waits_until_the_work_has_ended() -> None:
 
     a = town.enter("a")
     a.running.cancel()
-    running = asyncio.create_task(a.elector.lead(work))
+    running = town.run(a.elector.lead(work))
     await town.clock.advance(1)
     b = town.enter("b")
     running.cancel()
@@ -295,12 +282,10 @@ async def test_the_next_one_waits_until_the_work_has_ended() -> None:
 
     assert ended == [(13, True)]
     assert 12 <= took_s <= 12 + TIMING.retry_s
-    await town.end()
 
 
-async def test_work_that_does_not_end_is_our_own_mistake() -> None:
+async def test_work_that_does_not_end_is_our_own_mistake(town: Town) -> None:
     """It is told to, twice as long as it needs; then the process ends, and it with it."""
-    town = Town()
     stubborn = asyncio.Event()
 
     async def work(_: Fence) -> None:
@@ -312,7 +297,7 @@ async def test_work_that_does_not_end_is_our_own_mistake() -> None:
 
     a = town.enter("a")
     a.running.cancel()
-    running = asyncio.create_task(a.elector.lead(work))
+    running = town.run(a.elector.lead(work))
     await town.clock.advance(1)
     running.cancel()
     await town.clock.advance(20)
@@ -320,12 +305,10 @@ async def test_work_that_does_not_end_is_our_own_mistake() -> None:
     with pytest.raises(InvariantError, match="did not end"):
         await running
     stubborn.set()
-    await town.end()
 
 
-async def test_how_the_work_ends_is_how_leading_ends() -> None:
+async def test_how_the_work_ends_is_how_leading_ends(town: Town) -> None:
     """Its error comes out, after the Lease is given back; a fence that stopped it does not."""
-    town = Town()
     a = town.enter("a")
     a.running.cancel()
     await town.clock.advance(0)
@@ -338,7 +321,7 @@ async def test_how_the_work_ends_is_how_leading_ends() -> None:
         if len(fences) == 2:
             raise ValueError("no")
 
-    first = asyncio.create_task(a.elector.lead(work))
+    first = town.run(a.elector.lead(work))
     await town.clock.advance(10)
     with pytest.raises(ValueError, match="no"):
         await first
@@ -348,12 +331,10 @@ async def test_how_the_work_ends_is_how_leading_ends() -> None:
 
     assert (len(fences), town.server.record.holder) == (3, "")
     assert not any(fence.holds() for fence in fences)
-    await town.end()
 
 
-async def test_what_waiting_does_not_help_ends_it() -> None:
+async def test_what_waiting_does_not_help_ends_it(town: Town) -> None:
     """RBAC that says no is said at once, by followers and by leaders."""
-    town = Town()
     a, b = await town.led_by("a", "b")
 
     async def refuse() -> None:

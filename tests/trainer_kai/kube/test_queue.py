@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import structlog
@@ -94,6 +94,25 @@ class Seen:
         self.retries += 1
 
 
+Desks = Callable[..., Desk]
+
+
+@pytest.fixture
+async def desks() -> AsyncIterator[Desks]:
+    """Return what makes desks that close with the test: they wait on a clock that it moves."""
+    made: list[Desk] = []
+
+    def make(
+        work: Callable[[str], Awaitable[Outcome]], workers: int = 2, grace_s: float = 5
+    ) -> Desk:
+        made.append(Desk(work, workers, grace_s))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        await desk.stop()
+
+
 def scripted(*outcomes: Outcome) -> Callable[[str], Awaitable[Outcome]]:
     """Return a reconciler with these outcomes, content afterwards."""
     left = list(outcomes)
@@ -126,21 +145,22 @@ OUTCOMES: list[Case[list[Outcome], list[float]]] = [
 
 
 @pytest.mark.parametrize("case", OUTCOMES, ids=ids)
-async def test_when_a_key_is_worked_on_again(case: Case[list[Outcome], list[float]]) -> None:
+async def test_when_a_key_is_worked_on_again(
+    desks: Desks, case: Case[list[Outcome], list[float]]
+) -> None:
     """The outcome of a call says when the next one comes; in the end nothing is remembered."""
-    desk = Desk(scripted(*case.given))
+    desk = desks(scripted(*case.given))
     desk.queue.add("a")
 
     await desk.clock.advance(1000)
 
     assert [at for at, _ in desk.calls] == case.want
     assert (desk.queue.depth, desk.queue.failing) == (0, 0)
-    await desk.stop()
 
 
-async def test_an_add_overtakes_the_back_off() -> None:
+async def test_an_add_overtakes_the_back_off(desks: Desks) -> None:
     """What changed may work now; the retry that was planned is then needless."""
-    desk = Desk(scripted(*[Unavailable(refusal(503))] * 3))
+    desk = desks(scripted(*[Unavailable(refusal(503))] * 3))
     desk.queue.add("a")
     await desk.clock.advance(4)  # tried at 0, 1, 3; next at 7
     desk.queue.add("a")
@@ -148,12 +168,11 @@ async def test_an_add_overtakes_the_back_off() -> None:
     await desk.clock.advance(100)
 
     assert [at for at, _ in desk.calls] == [0, 1, 3, 4]
-    await desk.stop()
 
 
-async def test_a_delay_asked_for_by_others_is_kept() -> None:
+async def test_a_delay_asked_for_by_others_is_kept(desks: Desks) -> None:
     """A call in between does not make up for it: only the caller knows what is due then."""
-    desk = Desk(scripted())
+    desk = desks(scripted())
     desk.queue.add_after("a", 10)
     desk.queue.add_after("a", 50)  # the earlier one counts
     desk.queue.add_after("b", 5)  # due before what is waited for
@@ -163,17 +182,16 @@ async def test_a_delay_asked_for_by_others_is_kept() -> None:
     await desk.clock.advance(100)
 
     assert desk.calls == [(1, "a"), (5, "b"), (10, "a")]
-    await desk.stop()
 
 
-async def test_a_key_added_while_worked_on_is_worked_on_once_more() -> None:
+async def test_a_key_added_while_worked_on_is_worked_on_once_more(desks: Desks) -> None:
     """Never beside itself, and not as often as it was added."""
     gate = asyncio.Semaphore(0)
 
     async def work(_: str) -> None:
         await gate.acquire()
 
-    desk = Desk(work)
+    desk = desks(work)
     desk.queue.add("a")
     await desk.clock.advance(1)
     for _ in range(3):
@@ -185,10 +203,9 @@ async def test_a_key_added_while_worked_on_is_worked_on_once_more() -> None:
     await desk.clock.advance(1)
 
     assert (beside, len(desk.calls)) == (1, 2)
-    await desk.stop()
 
 
-async def test_so_many_workers_so_many_keys_at_once() -> None:
+async def test_so_many_workers_so_many_keys_at_once(desks: Desks) -> None:
     """The others wait, first come first served."""
     clock_s: list[float] = []
 
@@ -196,7 +213,7 @@ async def test_so_many_workers_so_many_keys_at_once() -> None:
         await desk.clock.sleep(10)
         clock_s.append(desk.clock.monotonic_s())
 
-    desk = Desk(work, workers=3)
+    desk = desks(work, workers=3)
     for key in "abcdefg":
         desk.queue.add(key)
     await desk.clock.advance(5)
@@ -209,13 +226,12 @@ async def test_so_many_workers_so_many_keys_at_once() -> None:
     assert desk.seen.waits_s == [0, 0, 0, 10, 10, 10, 20]
     assert desk.seen.works_s == [10] * 7
     assert (desk.seen.depths[0], max(desk.seen.depths), desk.seen.depths[-1]) == (1, 7, 0)
-    await desk.stop()
 
 
 @pytest.mark.parametrize(
     "error", [InvariantError("odd"), Unauthorized(refusal(401)), ValueError("ours")]
 )
-async def test_our_own_mistakes_and_bad_credentials_end_it(error: Exception) -> None:
+async def test_our_own_mistakes_and_bad_credentials_end_it(desks: Desks, error: Exception) -> None:
     """The error comes out of the service, after the calls that are on."""
     finished: list[str] = []
 
@@ -225,7 +241,7 @@ async def test_our_own_mistakes_and_bad_credentials_end_it(error: Exception) -> 
         await desk.clock.sleep(2)
         finished.append(key)
 
-    desk = Desk(work)
+    desk = desks(work)
     desk.queue.add("good")
     desk.queue.add("bad")
     await desk.clock.advance(100)
@@ -235,7 +251,7 @@ async def test_our_own_mistakes_and_bad_credentials_end_it(error: Exception) -> 
     assert (raised.value, finished) == (error, ["good"])
 
 
-async def test_a_stop_waits_for_calls_that_are_on_and_begins_none() -> None:
+async def test_a_stop_waits_for_calls_that_are_on_and_begins_none(desks: Desks) -> None:
     """Quick ones finish, slow ones are cancelled at the end of the grace."""
     ends: list[str] = []
 
@@ -247,7 +263,7 @@ async def test_a_stop_waits_for_calls_that_are_on_and_begins_none() -> None:
             raise
         ends.append(f"{key} at {desk.clock.monotonic_s():g}")
 
-    desk = Desk(work, grace_s=5)
+    desk = desks(work, grace_s=5)
     for key in ("quick", "slow", "late"):
         desk.queue.add(key)
     await desk.clock.advance(1)
@@ -263,9 +279,9 @@ async def test_a_stop_waits_for_calls_that_are_on_and_begins_none() -> None:
     ]
 
 
-async def test_a_second_cancellation_ends_the_grace() -> None:
+async def test_a_second_cancellation_ends_the_grace(desks: Desks) -> None:
     """Whoever insists does not wait."""
-    desk = Desk(lambda _: desk.clock.sleep(300))
+    desk: Desk = desks(lambda _: desk.clock.sleep(300))
     desk.queue.add("a")
     await desk.clock.advance(1)
     desk.running.cancel()
@@ -277,9 +293,9 @@ async def test_a_second_cancellation_ends_the_grace() -> None:
     assert desk.clock.monotonic_s() == 2
 
 
-async def test_an_outage_is_said_when_it_lasts() -> None:
+async def test_an_outage_is_said_when_it_lasts(desks: Desks) -> None:
     """The first tries are for debugging, later ones for people; so is what does not pass."""
-    desk = Desk(scripted(*[Unavailable(refusal(503))] * 3, None, Forbidden(refusal(403))))
+    desk = desks(scripted(*[Unavailable(refusal(503))] * 3, None, Forbidden(refusal(403))))
     desk.queue.add("a")
     await desk.clock.advance(100)
     desk.queue.add("a")
@@ -295,7 +311,6 @@ async def test_an_outage_is_said_when_it_lasts() -> None:
         "tries": 3,
         "retry_in_s": 4.0,
     }
-    await desk.stop()
 
 
 STEPS = st.one_of(
@@ -338,22 +353,24 @@ async def test_no_key_beside_itself_and_no_add_lost(
     desk = Desk(lambda key: worker.work(desk, key), workers)
     asked: dict[str, float] = {}
     delayed: dict[str, float] = {}
-    for step, what in steps:
-        now_s = desk.clock.monotonic_s()
-        if step == "pass":
-            await desk.clock.advance(float(what))
-        elif step == "add":
-            asked[str(what)] = now_s
-            desk.queue.add(str(what))
-        else:
-            if delayed.get(str(what), now_s) <= now_s:  # else the earlier moment counts
-                delayed[str(what)] = now_s + 7
-            desk.queue.add_after(str(what), 7)
-    await desk.clock.advance(10_000)
+    try:
+        for step, what in steps:
+            now_s = desk.clock.monotonic_s()
+            if step == "pass":
+                await desk.clock.advance(float(what))
+            elif step == "add":
+                asked[str(what)] = now_s
+                desk.queue.add(str(what))
+            else:
+                if delayed.get(str(what), now_s) <= now_s:  # else the earlier moment counts
+                    delayed[str(what)] = now_s + 7
+                desk.queue.add_after(str(what), 7)
+        await desk.clock.advance(10_000)
+    finally:
+        await desk.stop()
 
     for promises in (asked, delayed):
         assert {key for key, at in promises.items() if worker.begun.get(key, -1) < at} == set()
     assert max((worker.most[key] for key in "abcd"), default=0) <= 1
     assert worker.most["all"] <= workers
     assert (desk.queue.depth, desk.queue.failing) == (0, 0)
-    await desk.stop()
