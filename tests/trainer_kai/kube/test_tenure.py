@@ -144,6 +144,7 @@ class Weather:
 @given(st.lists(STEPS, max_size=30), st.booleans())
 @example([Pass(3), Happens("freeze", 0), Pass(20), Happens("thaw", 0), Pass(5)], True)
 @example([Pass(3), Happens("delete"), Pass(0.5), Happens("delete"), Pass(20)], True)
+@example([Pass(3), Happens("stop", 0), Pass(5)], True)
 @settings(max_examples=60, deadline=None)
 async def test_never_two_and_in_the_end_one(steps: list[Pass | Happens], has_past: bool) -> None:
     """Whatever happens in whatever order: no two fences hold, no write is late, one leads."""
