@@ -27,7 +27,7 @@ def is_in_cluster(environ: Mapping[str, str]) -> bool:
 
 def in_cluster(environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT) -> Access:
     """Return the access of the pod's service account."""
-    host, port = environ.get(_HOST, ""), environ.get(_PORT, "443")
+    host, port = environ.get(_HOST, ""), environ.get(_PORT) or "443"
     where = f"[{host}]" if ":" in host else host
     return Access(
         server=f"https://{where}:{port}",
@@ -40,7 +40,7 @@ def in_cluster(environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(errors="replace")
     except OSError as error:
         message = f"{error.strerror}; does the pod set automountServiceAccountToken: false?"
         raise ConfigError([FieldError(str(file), message)]) from error

@@ -1,15 +1,15 @@
 """Kubeconfig files, read by ourselves: a command should not wait for a large import.
 
-Whatever runs a program or talks to an identity provider (`exec`, `auth-provider`) is left to the
-official package, through `trainer_kai.kube.plugins`, and only then is it imported.
+Users whom a program or an identity provider vouches for (`exec`, `auth-provider`) are completed by
+`trainer_kai.kube.plugins`.
 """
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -17,12 +17,34 @@ from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.access import Access, Basic, Certificate, Credentials, Token, TokenFile, Trust
 
-__all__ = ["Entry", "Selected", "load_access", "read_files", "select"]
+__all__ = [
+    "Entry",
+    "Selected",
+    "is_address",
+    "load_access",
+    "read_data",
+    "read_files",
+    "select",
+]
 
 Section: TypeAlias = Mapping[str, Any]
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is not everywhere
 _PLUGINS: Final = ("exec", "auth-provider")
+_YES: Final = ("true", "True", "TRUE")
+_NULL: Final = "tag:yaml.org,2002:null"
+_PLAIN: Final = ("bool", "int", "float", "timestamp", "binary")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C or not
+    """Reads text as text: a token may look like a number, a name like a date."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag == _NULL]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+for _tag in _PLAIN:
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_yaml_str)
 
 
 @dataclass(frozen=True)
@@ -31,7 +53,7 @@ class Entry:
 
     name: str
     file: Path
-    fields: Section
+    fields: Section = field(repr=False)  # tokens and keys, if it is a user
 
 
 @dataclass(frozen=True)
@@ -98,26 +120,41 @@ def select(merged: _Merged, context: str = "") -> Selected:
 def load_access(selected: Selected, clock: Clock) -> Access:
     """Return the access of a context whose user is described by the file itself."""
     cluster, user = selected.cluster, selected.user
+    where = f"clusters[{cluster.name}].cluster"
     server = str(cluster.fields.get("server") or "").rstrip("/")
-    if not server.startswith(("https://", "http://")):
+    if not is_address(server):
         message = f"{server!r} is no address; write https://HOST:PORT"
-        raise _fault(cluster.file, f"clusters[{cluster.name}].cluster.server", message)
+        raise _fault(cluster.file, f"{where}.server", message)
     access = Access(
         server=server,
         credentials=_credentials(user, clock),
         trust=Trust(
-            authority=_data(cluster, "clusters", "certificate-authority").decode(),
-            insecure=cluster.fields.get("insecure-skip-tls-verify") is True,
+            authority=read_data(cluster, where, "certificate-authority").decode(errors="replace"),
+            insecure=cluster.fields.get("insecure-skip-tls-verify") in _YES,
             server_name=str(cluster.fields.get("tls-server-name") or ""),
         ),
         namespace=str(selected.context.fields.get("namespace") or "default"),
         proxy=str(cluster.fields.get("proxy-url") or ""),
         origin=f"context {selected.context.name} of {selected.context.file}",
     )
-    chain = _data(user, "users", "client-certificate")
+    where = f"users[{user.name}].user"
+    chain = read_data(user, where, "client-certificate")
     if not chain:
         return access
-    return replace(access, certificate=Certificate(chain, _data(user, "users", "client-key")))
+    return replace(access, certificate=Certificate(chain, read_data(user, where, "client-key")))
+
+
+def is_address(server: str) -> bool:
+    """Say whether this is scheme, host and port, perhaps with a path."""
+    try:
+        parts = urlsplit(server)
+        _ = parts.port  # reading it is trying it
+    except ValueError:
+        return False
+    if not server.startswith(("https://", "http://")) or not parts.hostname:
+        return False
+    rest = parts.username is not None or parts.query or parts.fragment
+    return not rest and server.isascii() and server.isprintable() and " " not in server
 
 
 def _credentials(user: Entry, clock: Clock) -> Credentials:
@@ -131,29 +168,29 @@ def _credentials(user: Entry, clock: Clock) -> Credentials:
     return Token("")
 
 
-def _data(entry: Entry, kind: str, name: str) -> bytes:
+def read_data(entry: Entry, where: str, name: str) -> bytes:
     """Return what a field holds in itself, or else the file that it names."""
-    path = f"{kind}[{entry.name}].{kind[:-1]}.{name}"
+    path = f"{where}.{name}"
     inline, named = entry.fields.get(f"{name}-data"), entry.fields.get(name)
     if inline:
         try:
-            return base64.b64decode(str(inline), validate=True)
-        except binascii.Error as error:
+            return base64.b64decode("".join(str(inline).split()), validate=True)
+        except ValueError as error:
             raise _fault(entry.file, f"{path}-data", "is not base64") from error
     if not named:
         return b""
     try:
         return (entry.file.parent / str(named)).read_bytes()
-    except OSError as error:
-        raise _fault(entry.file, path, f"{named}: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise _fault(entry.file, path, f"{named}: {_why(error)}") from error
 
 
 def _parse(file: Path) -> Section:
     try:
-        document = yaml.load(file.read_bytes(), _LOADER)  # noqa: S506 - it is the safe one
+        document = yaml.load(file.read_bytes(), _Loader)  # noqa: S506 - it is a safe one
     except OSError as error:
-        raise ConfigError([FieldError(str(file), f"{error.strerror}")]) from error
-    except yaml.YAMLError as error:
+        raise ConfigError([FieldError(str(file), _why(error))]) from error
+    except (yaml.YAMLError, RecursionError) as error:
         text = " ".join(str(error).split())
         raise ConfigError([FieldError(str(file), f"is no YAML: {text}")]) from error
     if document is None:
@@ -175,6 +212,10 @@ def _entries(document: Section, kind: str, file: Path) -> list[Entry]:
             raise _fault(file, f"{kind}[{number}]", message)
         entries.append(Entry(str(item.get("name") or ""), file, fields or {}))
     return entries
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _choose(known: Mapping[str, Entry], message: str) -> str:

@@ -1,6 +1,7 @@
 """Find out how to reach the API server: a file that is named, the pod's own account, or home."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from trainer_kai.clock import Clock
@@ -8,6 +9,7 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.access import Access
 from trainer_kai.kube.incluster import in_cluster, is_in_cluster
 from trainer_kai.kube.kubeconfig import load_access, read_files, select
+from trainer_kai.kube.proxies import check_proxy, proxy_for
 
 __all__ = ["find_access", "kubeconfig_files"]
 
@@ -18,20 +20,28 @@ async def find_access(
     """Return the access: *kubeconfig*, $KUBECONFIG, the pod's own account, ~/.kube/config."""
     files = kubeconfig_files(environ, kubeconfig)
     if not files and is_in_cluster(environ) and not context:
-        return in_cluster(environ, clock)
+        return in_cluster(environ, clock)  # straight: a pod reaches its own cluster without proxy
     selected = select(read_files(_existing(files or [_at_home(environ)])), context)
     access = load_access(selected, clock)
+    if access.proxy:
+        cluster = selected.cluster
+        check_proxy(access.proxy, f"{cluster.file}: clusters[{cluster.name}].cluster.proxy-url")
+    else:
+        access = replace(access, proxy=proxy_for(access.server, environ))
     if not selected.plugin:
         return access
-    from trainer_kai.kube.plugins import with_plugin  # noqa: PLC0415 - it imports a large package
+    from trainer_kai.kube.plugins import with_plugin  # noqa: PLC0415 - few need it
 
-    return await with_plugin(access, selected, clock)
+    return await with_plugin(access, selected, clock, environ)
 
 
 def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
     """Return the files that are named, by the caller or by the environment."""
     if named:
-        return [Path(named).expanduser()]
+        at_home = (
+            named.startswith("~/") and "HOME" in environ
+        )  # --kubeconfig=~/… as shells leave it
+        return [Path(environ["HOME"], named[2:]) if at_home else Path(named)]
     return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
 
 
@@ -40,9 +50,16 @@ def _at_home(environ: Mapping[str, str]) -> Path:
 
 
 def _existing(files: list[Path]) -> list[Path]:
-    found = [file for file in files if file.exists()]
+    found = [file for file in files if _may_exist(file)]
     if not found:
         where = ", ".join(map(str, files))
         message = f"no such file: {where}; name a kubeconfig with --kubeconfig or $KUBECONFIG"
         raise ConfigError([FieldError("kubeconfig", message)])
     return found
+
+
+def _may_exist(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:
+        return True  # reading it says why not

@@ -1,29 +1,25 @@
 """Users of a kubeconfig that a program or an identity provider vouches for.
 
-This is what the official package is here for: the protocols of `exec` plugins and of OpenID
-Connect. Its loader hides a plugin that fails, so the plugin is run by its own class, which does
-not. Only this module imports the package, and only when a kubeconfig asks for it.
+The protocol of `exec` plugins is what the official package is here for. Its loader hides a plugin
+that fails, so the plugin is run by its own class, which does not. Only this module imports the
+package, and only when a kubeconfig asks for it.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
-
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.exec_provider import ExecProvider
-from kubernetes.aio.config.kube_config import ConfigNode, load_kube_config
 
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.access import Access, Certificate
 from trainer_kai.kube.kubeconfig import Selected
+from trainer_kai.kube.oidc import Login
 
 __all__ = ["with_plugin"]
 
 _EARLY_S: Final = 60.0  # a token is replaced this long before it runs out
-_BETWEEN_LOOKS_S: Final = 60.0  # an OIDC token's date is read by the package, not by us
 
 
 class _Fetched(NamedTuple):
@@ -32,11 +28,12 @@ class _Fetched(NamedTuple):
 
 
 class _Renewed:
-    """A token that is fetched again before it runs out."""
+    """A token that is fetched again before it runs out, by one task for all."""
 
     def __init__(self, fetch: Callable[[], Awaitable[_Fetched]], clock: Clock) -> None:
         self._fetch = fetch
         self._clock = clock
+        self._turn = asyncio.Lock()
         self._header = ""
         self._until_s = 0.0
 
@@ -47,26 +44,41 @@ class _Renewed:
 
     async def authorization(self) -> str:
         """Return the token, a new one where the old one is about to run out."""
-        if not self._header or self._clock.monotonic_s() > self._until_s:
-            await self.renew()
+        if self._is_over():
+            async with self._turn:
+                if self._is_over():
+                    self.keep(await self._fetch())
         return self._header
 
     async def renew(self) -> bool:
-        """Fetch one; say whether it differs."""
+        """Fetch one, unless somebody just did; say whether it differs."""
         before = self._header
-        self.keep(await self._fetch())
+        async with self._turn:
+            if self._header == before:
+                self.keep(await self._fetch())
         return self._header != before
 
+    def _is_over(self) -> bool:
+        return not self._header or self._clock.monotonic_s() >= self._until_s
 
-async def with_plugin(access: Access, selected: Selected, clock: Clock) -> Access:
+
+async def with_plugin(
+    access: Access, selected: Selected, clock: Clock, environ: Mapping[str, str]
+) -> Access:
     """Return the access with credentials from the provider that the user names."""
     if selected.plugin == "auth-provider":
-        return replace(access, credentials=_Renewed(_from_provider(selected), clock))
+        login = Login(selected, clock, environ)
+        return replace(access, credentials=_Renewed(_from_provider(login), clock))
     status = await _run(selected)
-    chain = status.get("clientCertificateData")
+    chain, key = (str(status.get(f"client{it}Data") or "") for it in ("Certificate", "Key"))
+    if bool(chain) != bool(key):
+        raise _fault(selected, "the plugin gave only one of a certificate and its key")
     if chain:
-        key = status.get("clientKeyData") or ""
-        return replace(access, certificate=Certificate(chain.encode(), key.encode()))
+        access = replace(access, certificate=Certificate(chain.encode(), key.encode()))
+    if not status.get("token"):
+        if chain:
+            return access
+        raise _fault(selected, "the plugin gave neither a token nor a certificate")
 
     async def fetch() -> _Fetched:
         return _token_of(await _run(selected), selected, clock)
@@ -78,44 +90,61 @@ async def with_plugin(access: Access, selected: Selected, clock: Clock) -> Acces
 
 async def _run(selected: Selected) -> dict[str, Any]:
     """Run the plugin and return what it says."""
-    fields = dict(selected.user.fields["exec"])
-    command = str(fields.get("command") or "")
+    # The package takes most of a second to import.
+    from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415
+    from kubernetes.aio.config.exec_provider import ExecProvider  # noqa: PLC0415
+    from kubernetes.aio.config.kube_config import ConfigNode  # noqa: PLC0415
+
+    given = selected.user.fields["exec"]
+    if not isinstance(given, dict):
+        raise _fault(selected, "must have a command and an apiVersion")
+    command = str(given.get("command") or "")
+    fields = {name: value for name, value in given.items() if value}
     if "/" in command:  # then it is meant from where the kubeconfig is, as kubectl has it
-        fields["command"] = str(selected.user.file.parent / command)
+        fields["command"] = str(selected.user.file.absolute().parent / command)
     section = ConfigNode("exec", fields)  # type: ignore[no-untyped-call]  # the package has no types
     try:
         provider = ExecProvider(section)  # type: ignore[no-untyped-call]
-        status: dict[str, Any] = await provider.run()  # type: ignore[no-untyped-call]
+        status = await provider.run()  # type: ignore[no-untyped-call]
     except ConfigException as error:
-        raise _fault(selected, str(error)) from error
+        raise _fault(selected, " ".join(str(error).split())) from error
+    except (TypeError, ValueError) as error:  # it trusts what it reads
+        raise _fault(selected, f"cannot be run, or gives no ExecCredential: {error}") from error
     except OSError as error:
         message = f"{command}: {error.strerror}; is the plugin installed and on PATH?"
         raise _fault(selected, message) from error
+    if not isinstance(status, dict):
+        raise _fault(selected, "the plugin gave an ExecCredential without a status")
     return status
 
 
 def _token_of(status: dict[str, Any], selected: Selected, clock: Clock) -> _Fetched:
     token = status.get("token")
     if not token:
-        raise _fault(selected, "the plugin gave neither a token nor a certificate")
+        raise _fault(selected, "the plugin gave no token any more")
     expiry = status.get("expirationTimestamp")
     if not expiry:
         return _Fetched(f"Bearer {token}", float("inf"))  # as the protocol has it: until a 401
-    left_s = (datetime.fromisoformat(expiry) - clock.now()).total_seconds()
-    return _Fetched(f"Bearer {token}", max(left_s - _EARLY_S, 0.0))
+    try:
+        until = datetime.fromisoformat(str(expiry))
+    except ValueError as error:
+        raise _fault(selected, f"the plugin gave no date but {expiry!r}") from error
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return _Fetched(f"Bearer {token}", _good_for_s((until - clock.now()).total_seconds()))
 
 
-def _from_provider(selected: Selected) -> Callable[[], Awaitable[_Fetched]]:
+def _from_provider(login: Login) -> Callable[[], Awaitable[_Fetched]]:
     async def fetch() -> _Fetched:
-        configuration = Configuration()
-        load: Callable[..., Awaitable[object]] = load_kube_config  # the package has no types
-        try:
-            await load(str(selected.context.file), selected.context.name, configuration)
-        except (ConfigException, ValueError, OSError) as error:
-            raise _fault(selected, str(error)) from error
-        return _Fetched(configuration.api_key.get("BearerToken", ""), _BETWEEN_LOOKS_S)
+        token, left_s = await login.token(_EARLY_S)
+        return _Fetched(f"Bearer {token}", _good_for_s(left_s))
 
     return fetch
+
+
+def _good_for_s(left_s: float) -> float:
+    """Return for how long a token is used: one that is short-lived for half of its life."""
+    return max(left_s - min(_EARLY_S, left_s / 2), 0.0)
 
 
 def _fault(selected: Selected, message: str) -> ConfigError:

@@ -1,8 +1,8 @@
 """Many requests at once to one API server, over connections that are kept: aiohttp."""
 
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Self
 
 import aiohttp
@@ -41,6 +41,7 @@ class PooledTransport:
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
+            middlewares=(_only_once,),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Content-Type"),
@@ -50,11 +51,10 @@ class PooledTransport:
     async def send(self, request: Request, timeout_s: float) -> Answer:
         """Send a request and read the whole answer."""
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
-        try:
-            async with self._open(request, await self._options(request, limits)) as response:
+        options = await self._options(request, limits)
+        with self._errors_as_ours(request):
+            async with self._open(request, options) as response:
                 return await _read(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._as_ours(request, error) from error
 
     @asynccontextmanager
     async def stream(
@@ -62,13 +62,13 @@ class PooledTransport:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send a request and read the answer while it is being written."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
+        options = await self._options(request, limits)
+        with self._errors_as_ours(request):
+            response = await self._open(request, options)
         try:
-            response = await self._open(request, await self._options(request, limits))
-            refusal = await _read(response) if response.status >= 300 else None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._as_ours(request, error) from error
-        try:
-            if refusal is not None:
+            if response.status >= 300:
+                with self._errors_as_ours(request):
+                    refusal = await _read(response)
                 check(request, refusal)
             yield _Pieces(response, lambda error: self._as_ours(request, error))
         finally:
@@ -92,21 +92,59 @@ class PooledTransport:
             "allow_redirects": False,
         }
 
+    @contextmanager
+    def _errors_as_ours(self, request: Request) -> Iterator[None]:
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._as_ours(request, error) from error
+
     def _as_ours(self, request: Request, error: Exception) -> TrainerKaiError:
         """Say in one line what went wrong and what to look at."""
         server = self._access.server
         match error:
+            case _Broken(__cause__=Exception() as cause):
+                return self._as_ours(request, cause)
             case aiohttp.ClientConnectorCertificateError(certificate_error=ssl_error):
                 reason = getattr(ssl_error, "verify_message", "") or str(ssl_error)
                 return untrusted(self._access, reason, getattr(ssl_error, "verify_code", 0))
             case aiohttp.ClientConnectorError():
-                message = (
-                    f"cannot connect to {server}, from {self._access.origin}: {error.os_error}"
-                )
-                return unavailable(request, message, was_sent=False)
+                return unavailable(request, self._no_way(f"{error.os_error}"), was_sent=False)
+            case aiohttp.ConnectionTimeoutError():
+                return unavailable(request, self._no_way("it takes too long"), was_sent=False)
+            case aiohttp.ClientHttpProxyError():
+                why = f"the proxy answers {error.status} {error.message}"
+                return unavailable(request, self._no_way(why), was_sent=False)
             case TimeoutError():
                 return unavailable(request, f"{server} did not answer in time", was_sent=True)
         return unavailable(request, f"the connection to {server} broke: {error!r}", was_sent=True)
+
+    def _no_way(self, why: str) -> str:
+        access = self._access
+        through = " through its proxy" if access.proxy else ""
+        return f"cannot connect to {access.server}{through}, from {access.origin}: {why}"
+
+
+class _Broken(aiohttp.ClientError):
+    """A connection broke under a request."""
+
+
+async def _only_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending a request again when its connection breaks.
+
+    It would do so for every GET, PUT and DELETE, and a DELETE that comes twice can hit a successor
+    of that name. It looks at the class of the error, so the error is given another one. The other
+    ways are a connection for each such request, or a private attribute of the session. A kept
+    connection that the server has closed meanwhile is known as such and not used.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _Broken from error
 
 
 class _Pieces:

@@ -31,7 +31,8 @@ def tls_context(access: Access) -> ssl.SSLContext | None:
 
 def _trust(context: ssl.SSLContext, authority: str, origin: str) -> None:
     try:
-        context.load_verify_locations(cadata=authority)
+        # A name in a comment may be in any language; what counts is ASCII.
+        context.load_verify_locations(cadata=authority.encode("ascii", "ignore").decode())
     except (ssl.SSLError, ValueError) as error:
         message = "holds no certificate in PEM; copy the authority of the cluster anew"
         fault = FieldError(f"{origin}: certificate-authority", message)
@@ -46,9 +47,10 @@ def _identify(context: ssl.SSLContext, certificate: Certificate, origin: str) ->
         try:
             file.write(certificate.chain + b"\n" + certificate.key)
             file.flush()
-            context.load_cert_chain(file.name)
+            # Asked for no password, OpenSSL would ask the person at the terminal for one.
+            context.load_cert_chain(file.name, password="")
         except (ssl.SSLError, ValueError) as error:
-            message = "is no certificate in PEM with the key it was made for"
+            message = "is no certificate in PEM with the key it was made for, free of a password"
             fault = FieldError(f"{origin}: client-certificate", message)
             raise ConfigError([fault]) from error
         finally:

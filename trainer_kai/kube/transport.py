@@ -19,7 +19,7 @@ from trainer_kai.kube.request import Request
 
 __all__ = ["Transport", "headers_for", "unavailable", "untrusted"]
 
-_WRONG_NAME = 62  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH
+_WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
 
 
 class Transport(Protocol):
@@ -51,6 +51,9 @@ async def headers_for(request: Request, access: Access) -> dict[str, str]:
         "User-Agent": "trainer-kai",
     }
     authorization = await access.credentials.authorization()
+    if not (authorization.isascii() and authorization.isprintable()):
+        message = "the token or password holds a line break or another character that cannot be"
+        raise ConfigError([FieldError(access.origin, message)])
     if authorization:
         headers["Authorization"] = authorization
     if request.body is not None:
@@ -65,7 +68,7 @@ def unavailable(request: Request, message: str, *, was_sent: bool) -> Unavailabl
 
 def untrusted(access: Access, reason: str, code: int) -> ConfigError:
     """Return the error of an API server that does not show a certificate we trust."""
-    if code == _WRONG_NAME:
+    if code in _WRONG_NAME:
         field, cure = "tls-server-name", "set it to a name that the certificate is for"
     else:
         field, cure = "certificate-authority", "give the authority that this cluster has now"

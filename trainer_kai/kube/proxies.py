@@ -1,0 +1,80 @@
+"""Which proxy leads to the API server when the kubeconfig names none: HTTPS_PROXY and NO_PROXY.
+
+As kubectl has it, that is, Go: NO_PROXY may hold addresses, networks and ports besides names, which
+the standard library does not understand, and this machine itself is never behind a proxy.
+"""
+
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["check_proxy", "proxy_for"]
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+def proxy_for(server: str, environ: Mapping[str, str]) -> str:
+    """Return the address of the proxy, or "" for the straight way."""
+    parts = urlsplit(server)
+    name = f"{parts.scheme}_proxy"
+    proxy = environ.get(name.upper()) or environ.get(name) or ""
+    host = (parts.hostname or "").rstrip(".")
+    if not proxy or _is_here(host):
+        return ""
+    port = parts.port or _PORTS.get(parts.scheme, 0)
+    excepted = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+    if any(_covers(entry.strip().lower(), host, port) for entry in excepted.split(",")):
+        return ""
+    shown = name.upper() if environ.get(name.upper()) else name
+    return check_proxy(proxy if "://" in proxy else f"http://{proxy}", f"${shown}")
+
+
+def check_proxy(proxy: str, where: str) -> str:
+    """Return the address of a proxy that we can speak to."""
+    try:
+        parts = urlsplit(proxy)
+        usable = parts.scheme in _PORTS and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:  # it is not shown: it may hold a password
+        message = "must be the address of an HTTP proxy: http://HOST:PORT"
+        raise ConfigError([FieldError(where, message)])
+    return proxy
+
+
+def _is_here(host: str) -> bool:
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _covers(entry: str, host: str, port: int) -> bool:
+    """Say whether one entry of NO_PROXY is about this host."""
+    if entry in ("", "*"):
+        return entry == "*"
+    address = _address(host)
+    if "/" in entry:
+        try:
+            return address is not None and address in ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    name, separator, digits = entry.rpartition(":")
+    if separator and digits.isdecimal() and _address(entry) is None:
+        entry = name.strip("[]")
+        if int(digits) != port:
+            return False
+    if address is not None:
+        return _address(entry) == address
+    domain = entry.removeprefix("*").removeprefix(".")
+    return host.endswith(f".{domain}") or (host == domain and not entry.startswith((".", "*")))
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
