@@ -1,0 +1,240 @@
+"""Runs the tasks of a process, and stops them in order when one fails or somebody says so.
+
+1. Tasks are started in order, each with a name. The run goes on until it is told to stop, until a
+   task fails, or until no task is left.
+2. A task fails when it raises, when it is cancelled by anybody else, or when it returns although it
+   is a service. The first failure ends the run and is what `run` raises; later ones are logged.
+3. Tasks are stopped one after the other, the last one started first: cancelled, and waited for as
+   long as its grace. Then it is cancelled again; what does not end then either is left behind.
+   Resources that were entered between tasks are closed in the same order.
+4. A task that is told to stop may take its time to clean up, but starts nothing more.
+5. Nothing that a task raised is ever lost: it is raised, or logged with the task's name.
+
+`main` is for a `__main__`: it adds signals and exit codes. It and this module are the only place
+where any exception is caught, besides the top of the webhook's handler.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, TypeAlias, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.clock import Clock, SystemClock
+from trainer_kai.errors import ConfigError, InvariantError
+from trainer_kai.kube.errors import ApiError, Unauthorized
+from trainer_kai.kube.patience import finish_within
+from trainer_kai.log import logger
+
+__all__ = ["Program", "Runner", "Work", "main"]
+
+A = TypeVar("A")
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+Program: TypeAlias = Callable[["Runner"], Awaitable[None]]
+
+_GRACE_S: Final = 5.0
+_INSIST_S: Final = 1.0  # for a task that has had its grace
+
+
+@dataclass(frozen=True)
+class _Running:
+    """One task."""
+
+    name: str
+    task: asyncio.Task[None]
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class _Open:
+    """One resource, entered and not yet closed."""
+
+    name: str
+    resource: AbstractAsyncContextManager[Any]
+
+
+class Runner:
+    """The tasks of one process, in the order of their start."""
+
+    def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
+        self._clock = clock
+        self._log = log
+        self._held: list[_Running | _Open] = []
+        self._stopping = False
+        self._over = asyncio.Event()
+        self._first: Exception | None = None
+        self.culprit = ""
+        """The name of the task that failed first."""
+        self.left_behind: list[str] = []
+        """Names of tasks that did not end although they were cancelled twice."""
+
+    def start(
+        self, name: str, work: Work, *, grace_s: float = _GRACE_S, may_end: bool = False
+    ) -> None:
+        """Start a task: a service, which must run until it is stopped, unless it *may_end*."""
+        if self._stopping:
+            self._log.debug("task not started, for the process stops", task=name)
+            return
+        task = asyncio.create_task(work(), name=name)
+        self._held.append(_Running(name, task, grace_s))
+        task.add_done_callback(lambda ended: self._ended(name, ended, may_end=may_end))
+
+    async def enter(self, name: str, resource: AbstractAsyncContextManager[A]) -> A:
+        """Open a resource that the tasks started from now on may use until they have ended."""
+        entered = await resource.__aenter__()
+        self._held.append(_Open(name, resource))
+        return entered
+
+    def stop(self) -> None:
+        """Begin an orderly stop; it is `run` that carries it out."""
+        self._over.set()
+
+    async def run(self, program: Program) -> None:
+        """Let a program start its tasks, and see them through; raise the first failure.
+
+        The program is a task itself, so what stops the run also stops a program that still starts.
+        """
+
+        async def begin() -> None:
+            await program(self)
+
+        self.start("start", begin, may_end=True)
+        try:
+            await self._over.wait()
+        finally:
+            await self._stop_all()
+        if self._first is not None:
+            raise self._first
+
+    def _ended(self, name: str, task: asyncio.Task[None], *, may_end: bool) -> None:
+        if task.cancelled():
+            if self._stopping:
+                return
+            error: BaseException | None = InvariantError(f"{name} was cancelled by somebody else")
+        else:
+            error = task.exception()
+            if error is None and not may_end and not self._stopping:
+                error = InvariantError(f"{name} ended although nobody stopped it")
+        if isinstance(error, Exception):
+            self._failed(name, error)
+        if all(held.task.done() for held in self._held if isinstance(held, _Running)):
+            self._over.set()
+
+    def _failed(self, name: str, error: Exception) -> None:
+        if self._first is None:
+            self._first, self.culprit = error, name
+        else:
+            self._log.error("another task failed", task=name, exc_info=error)
+        self._over.set()
+
+    async def _stop_all(self) -> None:
+        """Stop what is held, the last first; the program itself even before, for it starts more."""
+        self._stopping = True
+        if self._held and isinstance(self._held[0], _Running):
+            await self._stop_one(self._held[0])
+        while self._held:
+            held = self._held.pop()
+            if isinstance(held, _Running):
+                await self._stop_one(held)
+            else:
+                await self._close(held)
+        await asyncio.sleep(0)  # the last one's end is still to be looked at
+
+    async def _stop_one(self, held: _Running) -> None:
+        for patience_s in (held.grace_s, _INSIST_S):
+            held.task.cancel()
+            if not await finish_within(self._clock, patience_s, [held.task]):
+                return
+            self._log.warning("task does not stop", task=held.name, waited_s=patience_s)
+        self.left_behind.append(held.name)
+
+    async def _close(self, held: _Open) -> None:
+        try:
+            await held.resource.__aexit__(None, None, None)
+        except Exception as error:  # noqa: BLE001 - what is left must be closed all the same
+            self._failed(held.name, error)
+
+
+def main(
+    program: Program,
+    *,
+    clock: Clock | None = None,
+    leave: Callable[[int], object] = os._exit,
+) -> int:
+    """Run a program until a signal or a failure; return the exit code of the process.
+
+    SIGTERM and SIGINT begin an orderly stop, and a second one ends the process at once. 0 is an
+    orderly end, 1 a failure, 2 settings that cannot work. *leave* ends the process where no orderly
+    way is left.
+    """
+    return asyncio.run(_main(program, clock or SystemClock(), leave))
+
+
+async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) -> int:
+    log = logger(__name__)
+    runner = Runner(clock, log)
+    with _Signals(runner.stop, log, leave):
+        try:
+            await runner.run(program)
+        except Exception as error:  # noqa: BLE001 - this is the end of the process: all is told
+            code = _tell(log, runner.culprit, error)
+        else:
+            code = 0
+    log.info("process ends", code=code)
+    if runner.left_behind:  # the loop would wait for them for ever
+        log.error("tasks left behind", tasks=runner.left_behind)
+        leave(code or 1)
+    return code
+
+
+def _tell(log: FilteringBoundLogger, task: str, error: Exception) -> int:
+    """Say why the process ends, in one line where that is enough; return the exit code."""
+    match error:
+        case ConfigError():
+            log.error("settings cannot work", task=task, faults=[str(it) for it in error.faults])
+            return 2
+        case Unauthorized():
+            log.error("credentials refused", task=task, error=str(error))
+        case ApiError():
+            log.error("request failed for good", task=task, error=str(error))
+        case _:
+            log.error("task failed", task=task, exc_info=error)
+    return 1
+
+
+class _Signals:
+    """The first signal asks, the second one does not."""
+
+    def __init__(
+        self, stop: Callable[[], None], log: FilteringBoundLogger, leave: Callable[[int], object]
+    ) -> None:
+        self._stop = stop
+        self._log = log
+        self._leave = leave
+        self._told = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # not the loop's own way: a loop that hangs could not be ended by a second signal
+            self._before[number] = signal.signal(number, self._heard)
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _heard(self, number: int, _: FrameType | None) -> None:
+        if self._told:
+            self._leave(128 + number)
+        self._told = True
+        self._loop.call_soon_threadsafe(self._begin, signal.Signals(number).name)
+
+    def _begin(self, name: str) -> None:
+        self._log.info("told to stop", signal=name)
+        self._stop()
