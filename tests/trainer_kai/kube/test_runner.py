@@ -65,6 +65,12 @@ class House:
         return [call.kwargs["event"] for call in self.said.calls]
 
 
+def over(running: asyncio.Task[None]) -> None:
+    """See how a run ended, which it must have; to wait for it might be for ever."""
+    assert running.done()
+    running.result()
+
+
 async def test_a_stop_goes_in_reverse_order() -> None:
     """One after the other, resources in between, and each with its time to clean up."""
     house = House()
@@ -80,8 +86,7 @@ async def test_a_stop_goes_in_reverse_order() -> None:
     house.runner.stop()
     await house.clock.advance(100)
 
-    assert running.done()
-    await running
+    over(running)
     assert house.seen == [
         "client opened",
         "third ended at 4",
@@ -111,7 +116,7 @@ async def test_the_first_failure_stops_all_and_is_raised() -> None:
     await house.clock.advance(10)
 
     with pytest.raises(KeyError, match="first"):
-        await running
+        over(running)
     assert house.runner.culprit == "faulty"
     assert house.seen == ["sound ended at 1"]
     assert house.said.calls[0].kwargs == {
@@ -140,7 +145,7 @@ async def test_a_failure_while_stopping_is_a_failure() -> None:
     await house.clock.advance(1)
 
     with pytest.raises(ValueError, match="no"):
-        await running
+        over(running)
 
 
 async def test_a_service_that_returns_is_a_failure() -> None:
@@ -155,7 +160,7 @@ async def test_a_service_that_returns_is_a_failure() -> None:
     await house.clock.advance(3)
 
     with pytest.raises(InvariantError, match="watch pods ended although nobody stopped it"):
-        await running
+        over(running)
 
 
 async def test_a_task_that_is_cancelled_from_elsewhere_is_a_failure() -> None:
@@ -173,7 +178,7 @@ async def test_a_task_that_is_cancelled_from_elsewhere_is_a_failure() -> None:
     await house.clock.advance(1)
 
     with pytest.raises(InvariantError, match="victim was cancelled by somebody else"):
-        await running
+        over(running)
 
 
 async def test_a_run_without_tasks_is_over() -> None:
@@ -189,7 +194,7 @@ async def test_a_run_without_tasks_is_over() -> None:
     await house.clock.advance(1)
 
     assert (early, running.done()) == (False, True)
-    await running
+    over(running)
 
 
 async def test_the_end_of_a_grace() -> None:
@@ -214,7 +219,7 @@ async def test_the_end_of_a_grace() -> None:
     house.runner.stop()
     await house.clock.advance(100)
 
-    await running
+    over(running)
     assert house.runner.left_behind == ["deaf"]
     assert house.seen == ["sound ended at 14"]  # 3 + 1 for the deaf one, 10 for the slow one
     assert house.events == ["task does not stop"] * 3
@@ -237,7 +242,7 @@ async def test_a_stop_while_starting() -> None:
     house.runner.stop()
     await house.clock.advance(10)
 
-    await running
+    over(running)
     assert house.seen == ["early ended at 3"]
 
 
@@ -261,7 +266,7 @@ async def test_what_cannot_be_closed_keeps_nothing_else_open() -> None:
     await house.clock.advance(1)
 
     with pytest.raises(OSError, match="no"):
-        await running
+        over(running)
     assert (house.runner.culprit, house.seen[-1]) == ("broken", "sound closed")
 
 
