@@ -4,6 +4,7 @@ import msgspec
 
 from trainer_kai.api.container import Resources
 from trainer_kai.api.meta import Condition, Meta
+from trainer_kai.api.names import TRAINER
 from trainer_kai.api.runtime import JobSetTemplate
 
 __all__ = [
@@ -22,7 +23,7 @@ class RuntimeRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
     """The runtime; the API server fills in group and kind."""
 
     name: str = ""
-    api_group: str = "trainer.kubeflow.org"
+    api_group: str = TRAINER
     kind: str = "ClusterTrainingRuntime"
 
 

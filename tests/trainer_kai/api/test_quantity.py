@@ -1,0 +1,193 @@
+"""Quantities are exact integers, rounded as the API server rounds them."""
+
+import contextlib
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.case import Case, ids
+from trainer_kai.api.quantity import (
+    MAX,
+    Quantity,
+    QuantityError,
+    milli,
+    spell_bytes,
+    spell_milli,
+    whole,
+)
+
+# a quantity -> whole units and thousandths; texts are those of Kubernetes' own tests where they say
+CASES: list[Case[Quantity, tuple[int, int]]] = [
+    Case("nothing", "0", (0, 0)),
+    Case("nothing with a small suffix", "0n", (0, 0)),
+    Case("nothing, negative", "-0", (0, 0)),
+    Case("nothing in binary", "0Ki", (0, 0)),
+    Case("a CPU", "1", (1, 1000)),
+    Case("half a CPU", "500m", (1, 500)),
+    Case("a fraction", "0.5", (1, 500)),
+    Case("a fraction without a first digit", ".5", (1, 500)),
+    Case("a point without a fraction", "5.", (5, 5000)),
+    Case("a point before a suffix", "1.G", (10**9, 10**12)),
+    Case("a nano is rounded up", "1n", (1, 1)),
+    Case("a micro is rounded up", "100u", (1, 1)),
+    Case("less than a nano is rounded up", "0.1n", (1, 1)),
+    Case("more than a thousandth is rounded up", "1001u", (1, 2)),
+    Case("what is negative is rounded away from zero", "-1500u", (-1, -2)),
+    Case("a negative fraction", "-0.5", (-1, -500)),
+    Case("a plus", "+3", (3, 3000)),
+    Case("kilo", "1k", (1000, 10**6)),
+    Case("mega", "50M", (50 * 10**6, 50 * 10**9)),
+    Case("giga", "1G", (10**9, 10**12)),
+    Case("tera", "2T", (2 * 10**12, 2 * 10**15)),
+    Case("peta", "3P", (3 * 10**15, 3 * 10**18)),
+    Case("exa", "1E", (10**18, MAX)),
+    Case("kibi", "1Ki", (1024, 1024_000)),
+    Case("mebi", "8Mi", (8 << 20, (8 << 20) * 1000)),
+    Case("gibi", "16Gi", (16 << 30, (16 << 30) * 1000)),
+    Case("tebi", "1Ti", (1 << 40, (1 << 40) * 1000)),
+    Case("pebi", "1Pi", (1 << 50, (1 << 50) * 1000)),
+    Case("exbi", "1Ei", (1 << 60, MAX)),
+    Case("a fraction of a binary unit", "1.5Gi", (3 << 29, (3 << 29) * 1000)),
+    Case("a fraction of a byte is a byte", "0.0001Ki", (1, 103)),
+    Case("an exponent", "1e3", (1000, 10**6)),
+    Case("a large exponent letter", "12E6", (12 * 10**6, 12 * 10**9)),
+    Case("an exponent with a plus", "1e+2", (100, 10**5)),
+    Case("a negative exponent", "1E-3", (1, 1)),
+    Case("E alone is exa", "9E", (9 * 10**18, MAX)),
+    Case("an exponent of many digits", "1e999999999", (MAX, MAX)),
+    Case("an exponent of many digits below zero", "1e-999999999", (1, 1)),
+    Case("nothing times much", "0e999999999", (0, 0)),
+    Case("the largest", "9223372036854775807", (MAX, MAX)),
+    Case("one more than the largest", "9223372036854775808", (MAX, MAX)),
+    Case("much more", "100Ei", (MAX, MAX)),
+    Case("much less", "-100Ei", (-MAX, -MAX)),
+    Case("leading zeros", "0000001k", (1000, 10**6)),
+    Case("a JSON integer", 8, (8, 8000)),
+    Case("a JSON number", 0.5, (1, 500)),
+    Case("a JSON number that binary cannot hold", 0.1, (1, 100)),
+    Case("a large JSON number", 1e21, (MAX, MAX)),
+]
+
+# no quantity -> what is said of it
+RIGHT = 'write one such as "2", "500m", "1.5", "16Gi" or "1e3"'
+SUFFIXES = "a suffix is one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"
+WRONG: list[Case[object, str]] = [
+    Case("no text", "", f"'' is no quantity; {RIGHT}"),
+    Case("a space before", " 1", f"' 1' is no quantity; {RIGHT}"),
+    Case("a space after", "1 ", f"'1 ' is no quantity; {RIGHT}"),
+    Case("two points", "1.1.M", f"'1.1.M' is no quantity; {RIGHT}"),
+    Case("a sum", "1+1.0M", f"'1+1.0M' is no quantity; {RIGHT}"),
+    Case("a small suffix with an i", "0.1mi", f"'0.1mi' ends in 'mi'; {SUFFIXES}"),
+    Case("two suffixes", "0.1am", f"'0.1am' ends in 'am'; {SUFFIXES}"),
+    Case("a word", "aoeu", f"'aoeu' is no quantity; {RIGHT}"),
+    Case("an i alone", ".5i", f"'.5i' ends in 'i'; {SUFFIXES}"),
+    Case("a K alone is none", "1K", f"'1K' ends in 'K'; {SUFFIXES}"),
+    Case("an exponent without a number", "1e", f"'1e' ends in 'e'; {SUFFIXES}"),
+    Case("half an exponent", "-3.01e-", f"'-3.01e-' is no quantity; {RIGHT}"),
+    Case("a suffix after an exponent", "1e3k", f"'1e3k' is no quantity; {RIGHT}"),
+    Case("a point", ".", f"'.' is no quantity; {RIGHT}"),
+    Case("a sign", "-", f"'-' is no quantity; {RIGHT}"),
+    Case("two signs", "--1", f"'--1' is no quantity; {RIGHT}"),
+    Case("hexadecimal", "0x10", f"'0x10' is no quantity; {RIGHT}"),
+    Case("digits of another script", "\u0661", f"'\u0661' is no quantity; {RIGHT}"),
+    Case("an underscore", "1_0", f"'1_0' is no quantity; {RIGHT}"),
+    Case("a line break", "1\n", f"'1\\n' is no quantity; {RIGHT}"),
+    Case("too many digits", "9" * 101, f"'{'9' * 20}…' is no quantity; {RIGHT}"),
+    Case("true", True, f"True is no quantity; {RIGHT}"),
+    Case("null", None, f"None is no quantity; {RIGHT}"),
+    Case("not a number", float("nan"), f"'nan' is no quantity; {RIGHT}"),
+    Case("infinity", float("inf"), f"'inf' is no quantity; {RIGHT}"),
+]
+
+# thousandths -> as the API server writes them
+MILLI_SPELLINGS = [
+    Case("nothing", 0, "0"),
+    Case("half", 500, "500m"),
+    Case("whole", 2000, "2"),
+    Case("a thousand", 1_000_000, "1k"),
+    Case("more than a thousand", 1_500_000, "1500"),
+    Case("a negative part", -1, "-1m"),
+]
+
+# bytes -> as the API server writes them
+BYTE_SPELLINGS = [
+    Case("nothing", 0, "0"),
+    Case("a round decimal is not round in binary", 1000, "1000"),
+    Case("kibi", 1024, "1Ki"),
+    Case("between", 3 << 29, "1536Mi"),
+    Case("many", 1 << 70, "1024Ei"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_quantities(case: Case[Quantity, tuple[int, int]]) -> None:
+    """Whole units and thousandths of the same text."""
+    assert (whole(case.given), milli(case.given)) == case.want
+
+
+@pytest.mark.parametrize("case", WRONG, ids=ids)
+def test_what_is_no_quantity(case: Case[object, str]) -> None:
+    """The message says what would be right."""
+    for read in (whole, milli):
+        with pytest.raises(QuantityError) as caught:
+            read(case.given)
+        assert str(caught.value) == case.want
+
+
+@pytest.mark.parametrize("case", MILLI_SPELLINGS, ids=ids)
+def test_spelling_thousandths(case: Case[int, str]) -> None:
+    """Canonical: no fraction, and the largest suffix that loses nothing."""
+    assert spell_milli(case.given) == case.want
+
+
+@pytest.mark.parametrize("case", BYTE_SPELLINGS, ids=ids)
+def test_spelling_bytes(case: Case[int, str]) -> None:
+    """Bytes are written in powers of two."""
+    assert spell_bytes(case.given) == case.want
+
+
+UNITS = {
+    **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate(["", *"kMGTPE"])},
+    **{suffix: Fraction(10) ** (-3 * power) for power, suffix in enumerate("mun", 1)},
+    **{f"{suffix}i": Fraction(2) ** (10 * power) for power, suffix in enumerate("KMGTPE", 1)},
+    **{
+        f"{e}{power}": Fraction(10) ** int(power) for e in "eE" for power in ("0", "-3", "+12", "7")
+    },
+}
+
+
+@given(
+    st.sampled_from(["", "+", "-"]),
+    st.text("0123456789", max_size=20),
+    st.none() | st.text("0123456789", max_size=20),
+    st.sampled_from(sorted(UNITS)),
+)
+def test_quantities_are_what_fractions_say(
+    sign: str, before: str, after: str | None, unit: str
+) -> None:
+    """Exact arithmetic, then away from zero, then the limits of 64 bits."""
+    if not before and not after:
+        before = "0"
+    text = f"{sign}{before}{'' if after is None else '.' + after}{unit}"
+    exact = Fraction(f"{before or '0'}.{after or '0'}") * UNITS[unit]
+
+    for read, scale in ((whole, 1), (milli, 1000)):
+        scaled = exact * scale
+        away = min(-(-scaled.numerator // scaled.denominator), MAX)
+        assert read(text) == (-away if sign == "-" else away)
+
+
+@given(st.integers(-MAX, MAX))
+def test_what_is_written_is_read_as_it_was(number: int) -> None:
+    """Both spellings lose nothing."""
+    assert milli(spell_milli(number)) == number
+    assert whole(spell_bytes(number)) == number
+
+
+@given(st.text())
+def test_any_text_is_a_quantity_or_an_error(text: str) -> None:
+    """Nothing else is raised, whatever is written."""
+    with contextlib.suppress(QuantityError):
+        assert abs(whole(text)) <= MAX

@@ -1,0 +1,406 @@
+"""Objects that break their own rules are told of every fault at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import pods
+from tests.support.case import Case, ids
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.topology import Topology
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.validate import (
+    jobset_faults,
+    pod_faults,
+    podgroup_faults,
+    queue_faults,
+    runtime_faults,
+    topology_faults,
+    trainjob_faults,
+)
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+Obj = dict[str, Any]
+FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+def told(faults: tuple[Any, ...]) -> list[str]:
+    """Write faults down as people read them."""
+    return [str(fault) for fault in faults]
+
+
+# a queue's spec -> its faults
+QUEUE_CASES: list[Case[Obj, list[str]]] = [
+    Case("a queue without bounds", {"resources": {"gpu": FREE, "cpu": FREE, "memory": FREE}}, []),
+    Case("parts of a GPU", {"resources": {"gpu": {"quota": 0.5, "limit": 1e3}}}, []),
+    Case("what is left out is nothing, and no fault", {"resources": {}}, []),
+    Case(
+        "no resources",
+        {},
+        ["spec.resources: must be there; -1 for quota and limit means no bound"],
+    ),
+    Case(
+        "numbers below zero",
+        {"resources": {"gpu": {"quota": -2, "limit": -0.5, "overQuotaWeight": -1}}},
+        [
+            "spec.resources.gpu.quota: -2 must be 0 or more, or -1 for no bound",
+            "spec.resources.gpu.limit: -0.5 must be 0 or more, or -1 for no bound",
+            "spec.resources.gpu.overQuotaWeight: -1 must be 0 or more",
+        ],
+    ),
+    Case(
+        "its own parent, and times that are none",
+        {"parentQueue": "q", "preemptMinRuntime": "5", "reclaimMinRuntime": "-1s", "resources": {}},
+        [
+            "spec.parentQueue: a queue cannot be its own parent",
+            (
+                'spec.preemptMinRuntime: \'5\' is no duration; write one such as "90s", "10m" or '
+                '"1h30m"; units are ns, us, ms, s, m and h'
+            ),
+            "spec.reclaimMinRuntime: '-1s' must not be negative",
+        ],
+    ),
+]
+
+# a pod group's spec -> its faults
+GROUP_CASES: list[Case[Obj, list[str]]] = [
+    Case("a flat group", {"queue": "a", "minMember": 4, "stalenessGracePeriod": "-1s"}, []),
+    Case(
+        "a tree as KAI writes it",
+        {
+            "minSubGroup": 2,
+            "subGroups": [
+                {"name": "node", "minSubGroup": 1},
+                {"name": "node-replica-0", "parent": "node", "minMember": 3},
+                {"name": "launcher", "minSubGroup": 1},
+                {"name": "launcher-replica-0", "parent": "launcher", "minMember": 0},
+            ],
+        },
+        [],
+    ),
+    Case(
+        "a root with both minima",
+        {"minMember": 1, "minSubGroup": 1},
+        ["spec.minMember: cannot be set together with minSubGroup"],
+    ),
+    Case(
+        "minima below zero",
+        {"minMember": -1, "subGroups": [{"name": "a", "minMember": -2}]},
+        [
+            "spec.minMember: -1 must be 0 or more",
+            "spec.subGroups[0].minMember: -2 must be 0 or more",
+        ],
+    ),
+    Case(
+        "one name twice",
+        {"subGroups": [{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]},
+        [f"spec.subGroups[{i}].name: 'a' is there 2 times" for i in (0, 1)],
+    ),
+    Case(
+        "a name with a capital",
+        {"subGroups": [{"name": "A", "minMember": 1}]},
+        [
+            (
+                "spec.subGroups[0].name: 'A' must be 1 to 63 lower-case letters, digits and '-', "
+                "and begin and end with a letter or digit"
+            )
+        ],
+    ),
+    Case(
+        "a parent that is not there",
+        {"subGroups": [{"name": "a", "parent": "b", "minMember": 1}]},
+        ["spec.subGroups[0].parent: there is no sub-group 'b'"],
+    ),
+    Case(
+        "a circle, and who only leads into it",
+        {
+            "subGroups": [
+                {"name": "a", "parent": "b", "minSubGroup": 1},
+                {"name": "b", "parent": "a", "minSubGroup": 1},
+                {"name": "c", "parent": "a", "minMember": 1},
+            ]
+        },
+        [
+            "spec.subGroups[0].parent: 'a' is above itself",
+            "spec.subGroups[1].parent: 'b' is above itself",
+        ],
+    ),
+    Case(
+        "counts of the wrong kind",
+        {
+            "subGroups": [
+                {"name": "inner", "minMember": 1},
+                {"name": "leaf", "parent": "inner", "minSubGroup": 1},
+            ]
+        },
+        [
+            (
+                "spec.subGroups[0].minMember: must be absent from a sub-group with sub-groups; "
+                "its minSubGroup counts them"
+            ),
+            (
+                "spec.subGroups[1].minSubGroup: must be absent from a sub-group without sub-groups; "
+                "its minMember counts pods"
+            ),
+            "spec.subGroups[1].minMember: must be there: how many pods at least",
+        ],
+    ),
+    Case(
+        "wishes that cannot be meant",
+        {"queue": "Q", "preemptibility": "yes", "preemptionDelay": "-1s", "schedulingBackoff": 2},
+        [
+            (
+                "spec.queue: 'Q' must be 1 to 253 lower-case letters, digits, '-' and '.', and each "
+                "part between dots begin and end with a letter or digit"
+            ),
+            "spec.preemptibility: 'yes' must be 'preemptible' or 'non-preemptible'",
+            "spec.preemptionDelay: '-1s' must not be negative",
+            "spec.schedulingBackoff: 2 must be -1 (try for ever) or 1 (try once)",
+        ],
+    ),
+]
+
+# levels of a topology -> its faults
+TOPOLOGY_CASES: list[Case[list[Obj], list[str]]] = [
+    Case(
+        "racks of nodes",
+        [
+            {"nodeLabel": "example.org/rack", "alias": "rack"},
+            {"nodeLabel": "kubernetes.io/hostname"},
+        ],
+        [],
+    ),
+    Case("no level", [], ["spec.levels: 0 levels; 1 to 16 are allowed"]),
+    Case("sixteen levels", [{"nodeLabel": f"l{i}"} for i in range(16)], []),
+    Case(
+        "seventeen levels",
+        [{"nodeLabel": f"l{i}"} for i in range(17)],
+        ["spec.levels: 17 levels; 1 to 16 are allowed"],
+    ),
+    Case(
+        "the node is not the last",
+        [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "rack"}],
+        ["spec.levels[0].nodeLabel: one node is the finest level: it must be last"],
+    ),
+    Case(
+        "a label and an alias twice",
+        [{"nodeLabel": "a", "alias": "x"}, {"nodeLabel": "a", "alias": "x"}],
+        [
+            "spec.levels[0].nodeLabel: 'a' is there twice",
+            "spec.levels[0].alias: 'x' is there twice",
+            "spec.levels[1].nodeLabel: 'a' is there twice",
+            "spec.levels[1].alias: 'x' is there twice",
+        ],
+    ),
+    Case(
+        "an alias that is a label",
+        [{"nodeLabel": "a", "alias": "b"}, {"nodeLabel": "b"}],
+        ["spec.levels[0].alias: 'b' is the label of a level"],
+    ),
+]
+
+PART = "must be a part of one GPU: more than 0 and less than 1, such as '0.5'"
+
+# (labels, annotations) of a pod -> its faults
+WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
+    Case(
+        "what KAI documents",
+        (
+            {"kai.scheduler/queue": "team-a", "kai.scheduler/preemptibility": "preemptible"},
+            {
+                "kai.scheduler/batch-min-member": "2",
+                "kai.scheduler/preemption-delay": "10m",
+                "kai.scheduler/staleness-grace-period": "-1s",
+                "kai.scheduler/topology": "default",
+                "kai.scheduler/topology-required-placement": "example.org/rack",
+                "kai.scheduler/skip-podgrouper": "true",
+                "gpu-fraction": "0.9999",
+                "gpu-fraction-num-devices": "2",
+                "trainer-kai.dev/last-checkpoint": "2026-01-31T12:00:00.5+01:00",
+            },
+        ),
+        [],
+    ),
+    Case("a tenth in scientific notation", ({}, {"gpu-fraction": "1e-1"}), []),
+    Case(
+        "a queue with a capital",
+        ({"kai.scheduler/queue": "Team"}, {}),
+        [
+            (
+                "metadata.labels[kai.scheduler/queue]: 'Team' must be 1 to 253 lower-case letters, "
+                "digits, '-' and '.', and each part between dots begin and end with a letter or digit"
+            )
+        ],
+    ),
+    Case(
+        "numbers that are none",
+        ({}, {"kai.scheduler/batch-min-member": "0", "gpu-memory": "1Gi"}),
+        [
+            (
+                "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be a whole number from "
+                "1 on"
+            ),
+            "metadata.annotations[gpu-memory]: '1Gi' must be a whole number from 1 on",
+        ],
+    ),
+    Case(
+        "halves of wishes",
+        ({}, {"gpu-fraction-num-devices": "2", "kai.scheduler/topology-preferred-placement": "a"}),
+        [
+            (
+                "metadata.annotations[gpu-fraction-num-devices]: only together with gpu-fraction or "
+                "gpu-memory"
+            ),
+            (
+                "metadata.annotations[kai.scheduler/topology-preferred-placement]: only together with "
+                "kai.scheduler/topology"
+            ),
+        ],
+    ),
+    Case(
+        "a checkpoint without a zone, and a flag that is none",
+        (
+            {},
+            {
+                "trainer-kai.dev/last-checkpoint": "2026-01-31T12:00:00",
+                "kai.scheduler/skip-podgrouper": "yes",
+            },
+        ),
+        [
+            "metadata.annotations[kai.scheduler/skip-podgrouper]: 'yes' must be 'true' or 'false'",
+            (
+                "metadata.annotations[trainer-kai.dev/last-checkpoint]: '2026-01-31T12:00:00' must be a "
+                "time such as '2026-01-31T12:00:00Z'"
+            ),
+        ],
+    ),
+]
+WISH_CASES += [
+    Case(
+        f"a GPU fraction of {text!r}",
+        ({}, {"gpu-fraction": text}),
+        [f"metadata.annotations[gpu-fraction]: {text!r} {PART}"],
+    )
+    for text in ("0", "1", "1.0", "-0.5", "nan", "500m", "half", "")
+]
+
+
+@pytest.mark.parametrize("case", QUEUE_CASES, ids=ids)
+def test_queues(case: Case[Obj, list[str]]) -> None:
+    """Bounds are there, and none below zero but -1."""
+    queue = decode(Queue, encode({"metadata": {"name": "q"}, "spec": case.given}))
+
+    assert told(queue_faults(queue)) == case.want
+
+
+@pytest.mark.parametrize("case", GROUP_CASES, ids=ids)
+def test_pod_groups(case: Case[Obj, list[str]]) -> None:
+    """Sub-groups are a tree; leaves count pods and inner nodes count children."""
+    group = decode(PodGroup, encode({"metadata": {"name": "g"}, "spec": case.given}))
+
+    assert told(podgroup_faults(group)) == case.want
+
+
+@pytest.mark.parametrize("case", TOPOLOGY_CASES, ids=ids)
+def test_topologies(case: Case[list[Obj], list[str]]) -> None:
+    """Levels are distinct, from the coarsest to the node."""
+    topology = decode(Topology, encode({"metadata": {"name": "t"}, "spec": {"levels": case.given}}))
+
+    assert told(topology_faults(topology)) == case.want
+
+
+@pytest.mark.parametrize("case", WISH_CASES, ids=ids)
+def test_wishes(case: Case[tuple[dict[str, str], dict[str, str]], list[str]]) -> None:
+    """What labels and annotations ask for can be meant."""
+    labels, annotations = case.given
+    pod = decode(Pod, encode({"metadata": {"labels": labels, "annotations": annotations}}))
+
+    assert told(pod_faults(pod)) == case.want
+
+
+def test_amounts_of_a_pod() -> None:
+    """Quantities are quantities, not negative, and devices are whole."""
+    wrong = {"cpu": "2 cores", "memory": "-1Gi", "nvidia.com/gpu": "0.5", "pods": "1"}
+    container = {"resources": {"requests": wrong, "limits": {"cpu": "500m"}}}
+    spec = {"initContainers": [container], "containers": [{}], "overhead": {"cpu": "x"}}
+
+    faults = pod_faults(decode(Pod, encode({"metadata": {}, "spec": spec})))
+
+    at = "spec.initContainers[0].resources.requests"
+    right = 'write one such as "2", "500m", "1.5", "16Gi" or "1e3"'
+    assert told(faults) == [
+        f"{at}[cpu]: '2 cores' is no quantity; {right}",
+        f"{at}[memory]: -1Gi must not be negative",
+        (
+            f"{at}[nvidia.com/gpu]: 0.5 must be a whole number; a part of a GPU is asked for by the "
+            "annotation gpu-fraction"
+        ),
+        f"spec.overhead[cpu]: 'x' is no quantity; {right}",
+    ]
+
+
+def test_every_level_of_a_trainjob_and_its_runtime_is_looked_at() -> None:
+    """From the object down to the pods' template, with the path of each fault."""
+    bad: Obj = {"labels": {"kai.scheduler/queue": "Q"}}
+    jobs = [
+        {
+            "name": "node",
+            "dependsOn": [{"name": "node", "status": "Ready"}],
+            "template": {"metadata": bad, "spec": {"template": {"metadata": bad, "spec": {}}}},
+        }
+    ]
+    template = {"metadata": bad, "spec": {"replicatedJobs": jobs}}
+    job = {
+        "metadata": bad,
+        "spec": {
+            "trainer": {"resourcesPerNode": {"limits": {"nvidia.com/gpu": -1}}},
+            "runtimePatches": [{"trainingRuntimeSpec": {"template": template}}],
+        },
+    }
+    runtime = {
+        "metadata": {},
+        "spec": {"podGroupPolicy": {"kaiScheduler": {"queue": "Q"}}, "template": template},
+    }
+    jobset = {"metadata": bad, "spec": template["spec"]}
+    label = "labels[kai.scheduler/queue]"
+    below = [
+        "replicatedJobs[0].dependsOn[0].name",
+        f"replicatedJobs[0].template.metadata.{label}",
+        f"replicatedJobs[0].template.spec.template.metadata.{label}",
+    ]
+
+    patch = "spec.runtimePatches[0].trainingRuntimeSpec.template"
+    assert [fault.path for fault in trainjob_faults(decode(TrainJob, encode(job)))] == [
+        f"metadata.{label}",
+        "spec.trainer.resourcesPerNode.limits[nvidia.com/gpu]",
+        f"{patch}.metadata.{label}",
+        *(f"{patch}.spec.{path}" for path in below),
+    ]
+    assert [fault.path for fault in runtime_faults(decode(Runtime, encode(runtime)))] == [
+        "spec.podGroupPolicy.kaiScheduler.queue",
+        f"spec.template.metadata.{label}",
+        *(f"spec.template.spec.{path}" for path in below),
+    ]
+    assert [fault.path for fault in jobset_faults(decode(JobSet, encode(jobset)))] == [
+        f"metadata.{label}",
+        *(f"spec.{path}" for path in below),
+    ]
+
+
+def test_what_the_chain_made_has_no_fault() -> None:
+    """Nothing that Trainer, JobSet and the API server wrote is refused by us."""
+    for file in (FIXTURES / "jobsets").rglob("*.yaml"):
+        submitted, built = yaml.safe_load_all(file.read_text())
+        assert trainjob_faults(decode(TrainJob, encode(submitted))) == ()
+        assert jobset_faults(decode(JobSet, encode(built))) == ()
+    for file in (FIXTURES / "runtimes").glob("*.yaml"):
+        assert runtime_faults(decode(Runtime, encode(yaml.safe_load(file.read_text())))) == ()
+    for text in (pods.PENDING, pods.RUNNING):
+        assert pod_faults(decode(Pod, text.encode())) == ()

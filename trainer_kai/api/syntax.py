@@ -1,0 +1,92 @@
+"""How names and labels are spelled; each question is answered with what would be right, or None."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from trainer_kai.errors import FieldError
+
+__all__ = [
+    "annotation_faults",
+    "dns_label_fault",
+    "dns_subdomain_fault",
+    "is_label_name",
+    "label_faults",
+    "label_name_fault",
+    "label_value_fault",
+]
+
+_WORD: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL: Final = re.compile(_WORD)
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_WORD}(?:\.{_WORD})*")
+_NAME: Final = re.compile("[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LABEL_LENGTH: Final = 63
+_SUBDOMAIN_LENGTH: Final = 253
+_ANNOTATIONS_BYTES: Final = 256 * 1024
+
+
+def dns_label_fault(text: str) -> str | None:
+    """Say what is wrong with a part of a host name."""
+    if len(text) <= _LABEL_LENGTH and _DNS_LABEL.fullmatch(text):
+        return None
+    return (
+        f"{text!r} must be 1 to {_LABEL_LENGTH} lower-case letters, digits and '-', "
+        "and begin and end with a letter or digit"
+    )
+
+
+def dns_subdomain_fault(text: str) -> str | None:
+    """Say what is wrong with the name of an object."""
+    if len(text) <= _SUBDOMAIN_LENGTH and _DNS_SUBDOMAIN.fullmatch(text):
+        return None
+    return (
+        f"{text!r} must be 1 to {_SUBDOMAIN_LENGTH} lower-case letters, digits, '-' and '.', "
+        "and each part between dots begin and end with a letter or digit"
+    )
+
+
+def label_name_fault(text: str) -> str | None:
+    """Say what is wrong with the name of a label or an annotation."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and dns_subdomain_fault(prefix):
+        return f"{text!r}: what stands before '/' must be a DNS name, such as 'example.org'"
+    if len(name) <= _LABEL_LENGTH and _NAME.fullmatch(name):
+        return None
+    return (
+        f"{text!r}: the name must be 1 to {_LABEL_LENGTH} letters, digits, '-', '_' and '.', "
+        "and begin and end with a letter or digit"
+    )
+
+
+def is_label_name(text: str) -> bool:
+    """Say whether a label or an annotation may be called that."""
+    return label_name_fault(text) is None
+
+
+def label_value_fault(text: str) -> str | None:
+    """Say what is wrong with the value of a label; it may be empty."""
+    if not text or (len(text) <= _LABEL_LENGTH and _NAME.fullmatch(text)):
+        return None
+    return (
+        f"{text!r} must be at most {_LABEL_LENGTH} letters, digits, '-', '_' and '.', "
+        "and begin and end with a letter or digit"
+    )
+
+
+def label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with labels."""
+    for name, value in labels.items():
+        for fault in (label_name_fault(name), label_value_fault(value)):
+            if fault:
+                yield FieldError(f"{path}[{name}]", fault)
+
+
+def annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with annotations: their names, and all of them together."""
+    for name in annotations:
+        fault = label_name_fault(name.lower())  # the API server is as lenient
+        if fault:
+            yield FieldError(f"{path}[{name}]", fault)
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items())
+    if size > _ANNOTATIONS_BYTES:
+        yield FieldError(path, f"{size} bytes in all; {_ANNOTATIONS_BYTES} are the most")

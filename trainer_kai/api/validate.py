@@ -1,0 +1,275 @@
+"""What is wrong with an object by its own rules: every fault at once, each with its path.
+
+Only what can be seen in the object itself. Whether its queue exists, or whether it can ever be
+placed, is asked elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from trainer_kai.api.container import Container
+from trainer_kai.api.jobset import JobSet, JobSetSpec
+from trainer_kai.api.meta import Meta, TemplateMeta
+from trainer_kai.api.names import GPU_FRACTION, HOSTNAME
+from trainer_kai.api.pod import Pod, PodSpec
+from trainer_kai.api.podgroup import PodGroup, SubGroup
+from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.queue import Queue, QueueResource
+from trainer_kai.api.runtime import JobSetTemplate, Runtime
+from trainer_kai.api.syntax import (
+    annotation_faults,
+    dns_label_fault,
+    dns_subdomain_fault,
+    label_faults,
+    label_name_fault,
+)
+from trainer_kai.api.topology import Topology
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.wishes import (
+    annotation_wish_faults,
+    duration_fault,
+    label_wish_faults,
+    preemptibility_fault,
+)
+from trainer_kai.errors import FieldError
+
+__all__ = [
+    "jobset_faults",
+    "pod_faults",
+    "podgroup_faults",
+    "queue_faults",
+    "runtime_faults",
+    "topology_faults",
+    "trainjob_faults",
+]
+
+Faults = Iterator[FieldError]
+_MAX_LEVELS: Final = 16
+_BACKOFFS: Final = (-1, 1)
+
+
+def queue_faults(queue: Queue) -> tuple[FieldError, ...]:
+    """Return what is wrong with a queue."""
+    return tuple(_queue(queue))
+
+
+def podgroup_faults(group: PodGroup) -> tuple[FieldError, ...]:
+    """Return what is wrong with a pod group."""
+    return tuple(_podgroup(group))
+
+
+def topology_faults(topology: Topology) -> tuple[FieldError, ...]:
+    """Return what is wrong with a topology."""
+    return tuple(_topology(topology))
+
+
+def trainjob_faults(job: TrainJob) -> tuple[FieldError, ...]:
+    """Return what is wrong with a TrainJob, as far as scheduling is concerned."""
+    return tuple(_trainjob(job))
+
+
+def runtime_faults(runtime: Runtime) -> tuple[FieldError, ...]:
+    """Return what is wrong with a runtime, as far as scheduling is concerned."""
+    return tuple(_runtime(runtime))
+
+
+def jobset_faults(jobset: JobSet) -> tuple[FieldError, ...]:
+    """Return what is wrong with a JobSet, as far as scheduling is concerned."""
+    return (*_metadata(jobset.metadata, "metadata"), *_jobset_spec(jobset.spec, "spec"))
+
+
+def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
+    """Return what is wrong with a pod, as far as scheduling is concerned."""
+    return (*_metadata(pod.metadata, "metadata"), *_pod_spec(pod.spec, "spec"))
+
+
+def _queue(queue: Queue) -> Faults:
+    spec = queue.spec
+    yield from _metadata(queue.metadata, "metadata")
+    if spec.parent_queue:
+        yield from _at("spec.parentQueue", dns_subdomain_fault(spec.parent_queue))
+        if spec.parent_queue == queue.metadata.name:
+            yield FieldError("spec.parentQueue", "a queue cannot be its own parent")
+    for path, text in (
+        ("spec.preemptMinRuntime", spec.preempt_min_runtime),
+        ("spec.reclaimMinRuntime", spec.reclaim_min_runtime),
+    ):
+        yield from _at(path, duration_fault(text) if text else None)
+    if spec.resources is None:
+        yield FieldError("spec.resources", "must be there; -1 for quota and limit means no bound")
+        return
+    for name in ("gpu", "cpu", "memory"):
+        yield from _share(getattr(spec.resources, name), f"spec.resources.{name}")
+
+
+def _share(share: QueueResource, path: str) -> Faults:
+    for name, number in (("quota", share.quota), ("limit", share.limit)):
+        if not number.is_finite() or (number < 0 and number != -1):
+            yield FieldError(f"{path}.{name}", f"{number} must be 0 or more, or -1 for no bound")
+    weight = share.over_quota_weight
+    if not weight.is_finite() or weight < 0:
+        yield FieldError(f"{path}.overQuotaWeight", f"{weight} must be 0 or more")
+
+
+def _podgroup(group: PodGroup) -> Faults:
+    spec = group.spec
+    yield from _metadata(group.metadata, "metadata")
+    yield from _at("spec.queue", dns_subdomain_fault(spec.queue) if spec.queue else None)
+    if spec.preemptibility:
+        yield from _at("spec.preemptibility", preemptibility_fault(spec.preemptibility))
+    if spec.preemption_delay:
+        yield from _at("spec.preemptionDelay", duration_fault(spec.preemption_delay))
+    if spec.staleness_grace_period:
+        fault = duration_fault(spec.staleness_grace_period, negative=True)
+        yield from _at("spec.stalenessGracePeriod", fault)
+    if spec.scheduling_backoff not in _BACKOFFS:
+        message = f"{spec.scheduling_backoff} must be -1 (try for ever) or 1 (try once)"
+        yield FieldError("spec.schedulingBackoff", message)
+    yield from _minima(spec.min_member, spec.min_sub_group, "spec")
+    yield from _tree(spec.sub_groups)
+
+
+def _tree(groups: tuple[SubGroup, ...]) -> Faults:
+    parents = {group.name: group.parent for group in groups}
+    inner = {group.parent for group in groups}
+    count = Counter(group.name for group in groups)
+    for i, group in enumerate(groups):
+        path = f"spec.subGroups[{i}]"
+        yield from _at(f"{path}.name", dns_label_fault(group.name))
+        if count[group.name] > 1:
+            yield FieldError(f"{path}.name", f"{group.name!r} is there {count[group.name]} times")
+        if group.parent and group.parent not in parents:
+            yield FieldError(f"{path}.parent", f"there is no sub-group {group.parent!r}")
+        elif _returns(group.name, parents):
+            yield FieldError(f"{path}.parent", f"{group.name!r} is above itself")
+        yield from _minima(group.min_member, group.min_sub_group, path)
+        yield from _counted(group, path, is_inner=group.name in inner)
+
+
+def _counted(group: SubGroup, path: str, *, is_inner: bool) -> Faults:
+    if is_inner and group.min_member is not None:
+        message = "must be absent from a sub-group with sub-groups; its minSubGroup counts them"
+        yield FieldError(f"{path}.minMember", message)
+    if not is_inner and group.min_sub_group is not None:
+        message = "must be absent from a sub-group without sub-groups; its minMember counts pods"
+        yield FieldError(f"{path}.minSubGroup", message)
+    if not is_inner and group.min_member is None:
+        yield FieldError(f"{path}.minMember", "must be there: how many pods at least")
+
+
+def _minima(member: int | None, sub_group: int | None, path: str) -> Faults:
+    for name, number in (("minMember", member), ("minSubGroup", sub_group)):
+        if number is not None and number < 0:
+            yield FieldError(f"{path}.{name}", f"{number} must be 0 or more")
+    if member is not None and sub_group is not None:
+        yield FieldError(f"{path}.minMember", "cannot be set together with minSubGroup")
+
+
+def _returns(name: str, parents: Mapping[str, str]) -> bool:
+    """Say whether the way up from a sub-group leads back to it."""
+    at, steps = parents[name], 0
+    while at in parents and at != name and steps < len(parents):
+        at, steps = parents[at], steps + 1
+    return at == name
+
+
+def _topology(topology: Topology) -> Faults:
+    levels = topology.spec.levels
+    yield from _metadata(topology.metadata, "metadata")
+    if not 1 <= len(levels) <= _MAX_LEVELS:
+        yield FieldError("spec.levels", f"{len(levels)} levels; 1 to {_MAX_LEVELS} are allowed")
+    labels = Counter(level.node_label for level in levels)
+    aliases = Counter(level.alias for level in levels if level.alias)
+    for i, level in enumerate(levels):
+        path = f"spec.levels[{i}]"
+        yield from _at(f"{path}.nodeLabel", label_name_fault(level.node_label))
+        if labels[level.node_label] > 1:
+            yield FieldError(f"{path}.nodeLabel", f"{level.node_label!r} is there twice")
+        if level.node_label == HOSTNAME and i < len(levels) - 1:
+            yield FieldError(f"{path}.nodeLabel", "one node is the finest level: it must be last")
+        if level.alias:
+            yield from _at(f"{path}.alias", label_name_fault(level.alias))
+        if aliases[level.alias] > 1:
+            yield FieldError(f"{path}.alias", f"{level.alias!r} is there twice")
+        if level.alias in labels:
+            yield FieldError(f"{path}.alias", f"{level.alias!r} is the label of a level")
+
+
+def _trainjob(job: TrainJob) -> Faults:
+    yield from _metadata(job.metadata, "metadata")
+    trainer = job.spec.trainer
+    if trainer is not None and trainer.resources_per_node is not None:
+        path = "spec.trainer.resourcesPerNode"
+        yield from _amounts(trainer.resources_per_node.requests, f"{path}.requests")
+        yield from _amounts(trainer.resources_per_node.limits, f"{path}.limits")
+    for i, patch in enumerate(job.spec.runtime_patches):
+        path = f"spec.runtimePatches[{i}].trainingRuntimeSpec.template"
+        yield from _jobset_template(patch.training_runtime_spec.template, path)
+
+
+def _runtime(runtime: Runtime) -> Faults:
+    yield from _metadata(runtime.metadata, "metadata")
+    policy = runtime.spec.pod_group_policy
+    if policy is not None and policy.kai_scheduler is not None and policy.kai_scheduler.queue:
+        fault = dns_subdomain_fault(policy.kai_scheduler.queue)
+        yield from _at("spec.podGroupPolicy.kaiScheduler.queue", fault)
+    yield from _jobset_template(runtime.spec.template, "spec.template")
+
+
+def _jobset_template(template: JobSetTemplate, path: str) -> Faults:
+    yield from _metadata(template.metadata, f"{path}.metadata")
+    yield from _jobset_spec(template.spec, f"{path}.spec")
+
+
+def _jobset_spec(spec: JobSetSpec, path: str) -> Faults:
+    names = {job.name for job in spec.replicated_jobs}
+    for i, job in enumerate(spec.replicated_jobs):
+        at = f"{path}.replicatedJobs[{i}]"
+        for j, dependency in enumerate(job.depends_on):
+            if dependency.name not in names - {job.name}:
+                message = f"there is no other replicatedJob {dependency.name!r}"
+                yield FieldError(f"{at}.dependsOn[{j}].name", message)
+        pod = job.template.spec.template
+        yield from _metadata(job.template.metadata, f"{at}.template.metadata")
+        yield from _metadata(pod.metadata, f"{at}.template.spec.template.metadata")
+        yield from _pod_spec(pod.spec, f"{at}.template.spec.template.spec")
+
+
+def _metadata(metadata: Meta | TemplateMeta, path: str) -> Faults:
+    yield from label_faults(metadata.labels, f"{path}.labels")
+    yield from label_wish_faults(metadata.labels, f"{path}.labels")
+    yield from annotation_faults(metadata.annotations, f"{path}.annotations")
+    yield from annotation_wish_faults(metadata.annotations, f"{path}.annotations")
+
+
+def _pod_spec(spec: PodSpec, path: str) -> Faults:
+    yield from _containers(spec.init_containers, f"{path}.initContainers")
+    yield from _containers(spec.containers, f"{path}.containers")
+    yield from _amounts(spec.overhead, f"{path}.overhead")
+
+
+def _containers(containers: tuple[Container, ...], path: str) -> Faults:
+    for i, container in enumerate(containers):
+        resources = container.resources
+        yield from _amounts(resources.requests, f"{path}[{i}].resources.requests")
+        yield from _amounts(resources.limits, f"{path}[{i}].resources.limits")
+
+
+def _amounts(amounts: Mapping[str, Quantity], path: str) -> Faults:
+    for name, quantity in amounts.items():
+        try:
+            thousandths = milli(quantity)
+        except QuantityError as error:
+            yield FieldError(f"{path}[{name}]", str(error))
+            continue
+        if thousandths < 0:
+            yield FieldError(f"{path}[{name}]", f"{quantity} must not be negative")
+        elif "/" in name and thousandths % 1000:
+            message = f"{quantity} must be a whole number; a part of a GPU is asked for by "
+            yield FieldError(f"{path}[{name}]", f"{message}the annotation {GPU_FRACTION}")
+
+
+def _at(path: str, fault: str | None) -> Faults:
+    if fault:
+        yield FieldError(path, fault)
