@@ -1,5 +1,76 @@
 """How we read Kubernetes objects: names, quantities and typed parts of objects.
 
-Pure. It never talks to the API server and never decides anything. This module imports nothing, so
-that who needs one kind does not pay for all: import `trainer_kai.api.pod`, not the whole.
+Pure. It never talks to the API server and never decides anything. Here are the kinds; they are
+loaded when they are first asked for, so that who needs one does not wait for all of them. Their
+parts, `decode`, `names`, `quantity`, `resources` and `validate` are modules of this room.
 """
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from trainer_kai.api.disruption import PodDisruptionBudget
+    from trainer_kai.api.event import Event
+    from trainer_kai.api.job import Job
+    from trainer_kai.api.jobset import JobSet
+    from trainer_kai.api.lease import Lease
+    from trainer_kai.api.meta import Key, Meta, Object, OwnerReference, PartialObject
+    from trainer_kai.api.namespace import Namespace
+    from trainer_kai.api.node import Node
+    from trainer_kai.api.pod import Pod
+    from trainer_kai.api.podgroup import PodGroup
+    from trainer_kai.api.priority import PriorityClass
+    from trainer_kai.api.queue import Queue
+    from trainer_kai.api.resource import Resource
+    from trainer_kai.api.runtime import Runtime
+    from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+    from trainer_kai.api.topology import Topology
+    from trainer_kai.api.trainjob import TrainJob
+
+__all__ = [
+    "Event",
+    "Job",
+    "JobSet",
+    "Key",
+    "Lease",
+    "Meta",
+    "Namespace",
+    "Node",
+    "Object",
+    "OwnerReference",
+    "PartialObject",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodDisruptionBudget",
+    "PodGroup",
+    "PriorityClass",
+    "Queue",
+    "Resource",
+    "Runtime",
+    "StorageClass",
+    "Topology",
+    "TrainJob",
+]
+
+_ELSEWHERE: Final = {
+    "Key": "meta",
+    "Meta": "meta",
+    "Object": "meta",
+    "OwnerReference": "meta",
+    "PartialObject": "meta",
+    "PersistentVolume": "storage",
+    "PersistentVolumeClaim": "storage",
+    "PodDisruptionBudget": "disruption",
+    "PriorityClass": "priority",
+    "StorageClass": "storage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module of a kind; it is called like the kind unless it is listed above."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = f"{__name__}.{_ELSEWHERE.get(name, name.lower())}"
+    kind = getattr(__import__(module, fromlist=(name,)), name)
+    globals()[name] = kind
+    return kind

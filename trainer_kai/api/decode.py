@@ -141,7 +141,7 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
                 found = pod, end
             pods.append(found[0])
             at = found[1] + 2
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # to be read as one, for the right answer or the right error
     return Page(metadata=page.metadata, items=tuple(pods))
 

@@ -89,21 +89,18 @@ def recognise(data: bytes, start: int, stop: int, *, alone: bool) -> tuple[Pod, 
     family, metadata_at, labels_at = find(data, start)
     if family is None:
         return None
-    stamps = _stamps(data, labels_at, family)
-    if stamps is None:
-        return None
-    labels, annotations, at = stamps
-    found = _spec(data, at, family)
-    if found is None:
-        return None
-    spec, at = found
-    if not alone:
-        end = data.find(NEXT, at, stop)
-        stop = stop if end < 0 else end
     try:
+        stamps = _stamps(data, labels_at, family)
+        found = _spec(data, stamps[2], family) if stamps else None
+        if stamps is None or found is None:
+            return None
+        spec, at = found
+        if not alone:
+            end = data.find(NEXT, at, stop)
+            stop = stop if end < 0 else end
         head = _read_head(data[metadata_at:labels_at] + b"}")
         status = _status(data, at, stop, family)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     meta = Meta(
         name=head.name,
@@ -113,8 +110,8 @@ def recognise(data: bytes, start: int, stop: int, *, alone: bool) -> tuple[Pod, 
         generation=head.generation,
         creation_timestamp=one_value(head.creation_timestamp),
         deletion_timestamp=head.deletion_timestamp,
-        labels=labels,
-        annotations=annotations,
+        labels=stamps[0],
+        annotations=stamps[1],
         owner_references=family.owners,
         finalizers=family.finalizers,
     )
@@ -145,21 +142,21 @@ def _stamps(data: bytes, at: int, family: Family) -> tuple[Labels, Labels, int] 
     if len(texts) > 1:
         end = data.find(b'"', at)
         index = data[at:end]
-        member = family.members.get(index)
-        if member is None:
-            member = _join(family, index)
-        labels, annotations = member
+        member = family.members.get(index) or _join(family, index)
         text = b"".join((texts[1], index, texts[2]))
-        if not data.startswith(text, end):
+        if member is None or not data.startswith(text, end):
             return None
+        labels, annotations = member
         at = end + len(text)
     if family.has_managed:
         at = data.find(b"]", at) + 1
     return labels, annotations, at
 
 
-def _join(family: Family, index: bytes) -> tuple[Labels, Labels]:
-    number = one_value(msgspec.json.decode(b'"%b"' % index, type=str))
+def _join(family: Family, index: bytes) -> tuple[Labels, Labels] | None:
+    if not index.isdigit():
+        return None
+    number = one_value(index.decode())
     if len(family.members) >= MAX_MEMBERS:
         family.members.clear()
     member = Stamped(family.labels, number), Stamped(family.annotations, number)

@@ -145,8 +145,36 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 SPOTS = {text: [path for path in places(json.loads(text)) if len(path) > 1] for text in TEXTS}
+LABEL = "batch.kubernetes.io/job-completion-index"
+GAPS: list[tuple[Any, ...]] = [  # what is read where the rest is only compared
+    ("metadata", "name"),
+    ("metadata", "creationTimestamp"),
+    ("metadata", "labels", LABEL),
+    ("metadata", "annotations", LABEL),
+    ("spec", "nodeName"),
+    ("spec", "hostname"),
+    ("spec", "serviceAccount"),
+    ("spec", "volumes", 0, "name"),
+    ("spec", "containers", 0, "volumeMounts", 0, "name"),
+    ("status", "phase"),
+    ("status", "conditions", 1, "status"),
+    ("status", "podIP"),
+]
 STRINGS = st.sampled_from(
-    ['}],"', '"', "\\", '"},"spec":{"', "]", "7", "ü", "", '","labels":{"a":"b"', "\n", "x" * 300]
+    [
+        '}],"',
+        '"',
+        "\\",
+        '"},"spec":{"',
+        "]",
+        "7",
+        "ü",
+        "",
+        '","labels":{"a":"b"',
+        "\n",
+        "x" * 300,
+        "-0",
+    ]
 )
 
 
@@ -155,7 +183,7 @@ def edited(draw: st.DrawFn) -> str:
     """Return a recorded pod with some values changed, added, removed or put elsewhere."""
     text = draw(st.sampled_from(TEXTS))
     pod = json.loads(pods.sibling(text, 3, draw(st.integers(0, 12))))
-    for path in draw(st.lists(st.sampled_from(SPOTS[text]), max_size=3)):
+    for path in draw(st.lists(st.sampled_from(GAPS) | st.sampled_from(SPOTS[text]), max_size=3)):
         *above, last = path
         parent = pod
         try:

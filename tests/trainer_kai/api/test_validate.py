@@ -146,8 +146,8 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
                 "its minSubGroup counts them"
             ),
             (
-                "spec.subGroups[1].minSubGroup: must be absent from a sub-group without sub-groups; "
-                "its minMember counts pods"
+                "spec.subGroups[1].minSubGroup: must be absent from a sub-group without "
+                "sub-groups; its minMember counts pods"
             ),
             "spec.subGroups[1].minMember: must be there: how many pods at least",
         ],
@@ -157,8 +157,8 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
         {"queue": "Q", "preemptibility": "yes", "preemptionDelay": "-1s", "schedulingBackoff": 2},
         [
             (
-                "spec.queue: 'Q' must be 1 to 253 lower-case letters, digits, '-' and '.', and each "
-                "part between dots begin and end with a letter or digit"
+                "spec.queue: 'Q' must be 1 to 253 lower-case letters, digits, '-' and '.', "
+                "and each part between dots begin and end with a letter or digit"
             ),
             "spec.preemptibility: 'yes' must be 'preemptible' or 'non-preemptible'",
             "spec.preemptionDelay: '-1s' must not be negative",
@@ -235,7 +235,8 @@ WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         [
             (
                 "metadata.labels[kai.scheduler/queue]: 'Team' must be 1 to 253 lower-case letters, "
-                "digits, '-' and '.', and each part between dots begin and end with a letter or digit"
+                "digits, '-' and '.', and each part between dots begin and end with a letter "
+                "or digit"
             )
         ],
     ),
@@ -244,8 +245,8 @@ WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         ({}, {"kai.scheduler/batch-min-member": "0", "gpu-memory": "1Gi"}),
         [
             (
-                "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be a whole number from "
-                "1 on"
+                "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be a whole number "
+                "from 1 on"
             ),
             "metadata.annotations[gpu-memory]: '1Gi' must be a whole number from 1 on",
         ],
@@ -255,12 +256,12 @@ WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         ({}, {"gpu-fraction-num-devices": "2", "kai.scheduler/topology-preferred-placement": "a"}),
         [
             (
-                "metadata.annotations[gpu-fraction-num-devices]: only together with gpu-fraction or "
-                "gpu-memory"
+                "metadata.annotations[gpu-fraction-num-devices]: only together with gpu-fraction "
+                "or gpu-memory"
             ),
             (
-                "metadata.annotations[kai.scheduler/topology-preferred-placement]: only together with "
-                "kai.scheduler/topology"
+                "metadata.annotations[kai.scheduler/topology-preferred-placement]: only "
+                "together with kai.scheduler/topology"
             ),
         ],
     ),
@@ -276,8 +277,8 @@ WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         [
             "metadata.annotations[kai.scheduler/skip-podgrouper]: 'yes' must be 'true' or 'false'",
             (
-                "metadata.annotations[trainer-kai.dev/last-checkpoint]: '2026-01-31T12:00:00' must be a "
-                "time such as '2026-01-31T12:00:00Z'"
+                "metadata.annotations[trainer-kai.dev/last-checkpoint]: '2026-01-31T12:00:00' must "
+                "be a time such as '2026-01-31T12:00:00Z'"
             ),
         ],
     ),
@@ -339,8 +340,8 @@ def test_amounts_of_a_pod() -> None:
         f"{at}[cpu]: '2 cores' is no quantity; {right}",
         f"{at}[memory]: -1Gi must not be negative",
         (
-            f"{at}[nvidia.com/gpu]: 0.5 must be a whole number; a part of a GPU is asked for by the "
-            "annotation gpu-fraction"
+            f"{at}[nvidia.com/gpu]: 0.5 must be a whole number; a part of a GPU is asked for by "
+            "the annotation gpu-fraction"
         ),
         f"spec.overhead[cpu]: 'x' is no quantity; {right}",
     ]
