@@ -66,11 +66,13 @@ _ELSEWHERE: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Load the module of a kind; it is called like the kind unless it is listed above."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = f"{__name__}.{_ELSEWHERE.get(name, name.lower())}"
-    kind = getattr(__import__(module, fromlist=(name,)), name)
-    globals()[name] = kind
-    return kind
+if not TYPE_CHECKING:  # a type checker has them from above, and would take any name from here
+
+    def __getattr__(name: str) -> Any:
+        """Load the module of a kind; it is called like the kind unless it is listed above."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = f"{__name__}.{_ELSEWHERE.get(name, name.lower())}"
+        kind = getattr(__import__(module, fromlist=(name,)), name)
+        globals()[name] = kind
+        return kind
