@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
+from tests.support.answers import ScriptedWire, refused
 from tests.support.clock import VirtualClock
-from tests.support.wire import Wire, refused
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES
 from trainer_kai.kube.access import Access, Token
@@ -34,7 +34,7 @@ def leading(clock: VirtualClock, wire: Transport) -> tuple[Client, Fence]:
 
 async def test_after_the_fence_fell_only_reads_go_through() -> None:
     """A write is not sent, and says why."""
-    clock, wire = VirtualClock(), Wire({"metadata": {}}, {"metadata": {}})
+    clock, wire = VirtualClock(), ScriptedWire({"metadata": {}}, {"metadata": {}})
     client, _ = leading(clock, wire)
     await client.merge(LEASES, KEY, {})
     await clock.advance(10)
@@ -48,7 +48,7 @@ async def test_after_the_fence_fell_only_reads_go_through() -> None:
 async def test_a_repetition_asks_again() -> None:
     """The client waits out a 429; the fence falls meanwhile."""
     busy = refused(429)._replace(retry_after="12")
-    clock, wire = VirtualClock(), Wire(busy, {"metadata": {}})
+    clock, wire = VirtualClock(), ScriptedWire(busy, {"metadata": {}})
     client, _ = leading(clock, wire)
     writing = asyncio.create_task(client.merge(LEASES, KEY, {}))
 

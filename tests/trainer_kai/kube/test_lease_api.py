@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.answers import ScriptedWire, refused
 from tests.support.clock import VirtualClock
-from tests.support.wire import Wire, refused
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.client import Client, Unobserved
@@ -28,7 +28,7 @@ LEASE: dict[str, Any] = {
 }
 
 
-def api(wire: Wire) -> LeaseApi:
+def api(wire: ScriptedWire) -> LeaseApi:
     """Return the store under test."""
     access = Access("https://fake", Token(""))
     return LeaseApi(Client(access, wire, VirtualClock(), Unobserved()), Key("kai", "scheduler"))
@@ -36,7 +36,7 @@ def api(wire: Wire) -> LeaseApi:
 
 async def test_it_is_read_with_its_version() -> None:
     """All that we go by is there; one that was never held has empty fields; none is None."""
-    wire = Wire(LEASE, {"metadata": {"resourceVersion": "1"}, "spec": {}}, refused(404))
+    wire = ScriptedWire(LEASE, {"metadata": {"resourceVersion": "1"}, "spec": {}}, refused(404))
     store = api(wire)
 
     got = [await store.read() for _ in range(3)]
@@ -48,7 +48,7 @@ async def test_it_is_read_with_its_version() -> None:
 
 async def test_it_is_made_whole() -> None:
     """With all our fields at once."""
-    wire = Wire(LEASE)
+    wire = ScriptedWire(LEASE)
 
     assert await api(wire).create(RECORD) == RECORD._replace(version="7")
     named = {"namespace": "kai", "name": "scheduler"}
@@ -58,7 +58,7 @@ async def test_it_is_made_whole() -> None:
 
 async def test_an_update_is_for_one_version() -> None:
     """What is not ours is not sent; what was never written stays unwritten."""
-    wire = Wire(LEASE)
+    wire = ScriptedWire(LEASE)
     released = RECORD._replace(holder="", acquired="")
 
     await api(wire).update(released, "6")
@@ -70,7 +70,7 @@ async def test_an_update_is_for_one_version() -> None:
 
 async def test_who_may_not_lead_is_told_what_is_missing() -> None:
     """RBAC says who may not do what; we say which rule helps."""
-    wire = Wire(refused(403, 'User "x" cannot get', "Forbidden"))
+    wire = ScriptedWire(refused(403, 'User "x" cannot get', "Forbidden"))
 
     with pytest.raises(Forbidden) as raised:
         await api(wire).read()

@@ -1,0 +1,45 @@
+"""The wire below the client, with answers written down beforehand."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.request import Request
+
+__all__ = ["ScriptedWire", "refused"]
+
+
+class ScriptedWire:
+    """A `trainer_kai.kube.transport.Transport` that answers in order, and remembers questions."""
+
+    def __init__(self, *answers: Answer | dict[str, Any]) -> None:
+        self.asked: list[Request] = []
+        self._answers = list(answers)
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:  # noqa: ARG002
+        """Take the next answer."""
+        self.asked.append(request)
+        answer = self._answers.pop(0)
+        return answer if isinstance(answer, Answer) else Answer(200, json.dumps(answer).encode())
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Refuse: no answer here goes on."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+    @property
+    def sent(self) -> list[tuple[str, Any]]:
+        """Return each question, and the body that went with it."""
+        return [(str(it), json.loads(it.body) if it.body else None) for it in self.asked]
+
+
+def refused(status: int, message: str = "no", reason: str = "") -> Answer:
+    """Return a refusal as the API server writes it."""
+    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    return Answer(status, json.dumps(body).encode())
