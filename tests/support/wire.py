@@ -1,45 +1,143 @@
-"""The wire below the client, with answers written down beforehand."""
+"""A server on loopback that speaks HTTP byte by byte, so that a test can break off anywhere."""
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final, NamedTuple, Self, TypeAlias
 
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.request import Request
+__all__ = ["Asked", "Line", "Reply", "Wire", "answering", "reply"]
 
-__all__ = ["Wire", "refused"]
+_PATIENCE_S: Final = 10.0
+
+
+class Asked(NamedTuple):
+    """One request as it came in."""
+
+    method: str
+    target: str
+    headers: dict[str, str]  # names in small letters
+    body: bytes
+    connection: int  # the first one is 1
+
+
+class Line:
+    """One connection, from the server's side."""
+
+    def __init__(self, number: int, writer: asyncio.StreamWriter) -> None:
+        self.number = number
+        self.is_over = asyncio.Event()
+        self._writer = writer
+        self._socket = writer.get_extra_info("socket")
+
+    async def send(self, data: bytes) -> None:
+        """Send some bytes."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """Close it as a server does that has waited long enough."""
+        self._writer.close()
+
+    async def reset(self) -> None:
+        """Break it: what is on its way is lost."""
+        with suppress(OSError):  # it is closed already
+            now = struct.pack("ii", 1, 0)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+        self._writer.transport.abort()
+
+    async def watch(self) -> None:
+        """Take note of the end, whoever makes it."""
+        with suppress(OSError):
+            await self._writer.wait_closed()
+        self.is_over.set()
+
+    async def until_over(self) -> None:
+        """Wait until it is closed."""
+        async with asyncio.timeout(_PATIENCE_S):
+            await self.is_over.wait()
+
+
+Reply: TypeAlias = Callable[[Asked, Line], Awaitable[None]]
 
 
 class Wire:
-    """A `trainer_kai.kube.transport.Transport` that answers in order, and remembers questions."""
+    """A server that answers as it is told and remembers what it was asked."""
 
-    def __init__(self, *answers: Answer | dict[str, Any]) -> None:
-        self.asked: list[Request] = []
-        self._answers = list(answers)
+    def __init__(self, answer: Reply) -> None:
+        self.answer = answer
+        self.asked: list[Asked] = []
+        self.lines: list[Line] = []
+        self.port = 0
+        self._news = asyncio.Event()
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:  # noqa: ARG002
-        """Take the next answer."""
-        self.asked.append(request)
-        answer = self._answers.pop(0)
-        return answer if isinstance(answer, Answer) else Answer(200, json.dumps(answer).encode())
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, answer: Reply, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    ) -> AsyncIterator[Self]:
+        """Serve for as long as the context lasts."""
+        wire = cls(answer)
+        server = await asyncio.start_server(wire._serve, host, 0, ssl=tls)
+        wire.port = server.sockets[0].getsockname()[1]
+        try:
+            yield wire
+        finally:
+            server.close()
+            for line in wire.lines:
+                await line.reset()
+            await server.wait_closed()
 
-    def stream(
-        self, request: Request, silence_s: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Refuse: no answer here goes on."""
-        raise NotImplementedError
+    async def until_asked(self, count: int) -> None:
+        """Wait until so many requests have come in whole."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while len(self.asked) < count:
+                self._news.clear()
+                await self._news.wait()
 
-    async def close(self) -> None:
-        """Have nothing to close."""
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = Line(len(self.lines) + 1, writer)
+        self.lines.append(line)
+        watching = asyncio.create_task(line.watch())
+        try:
+            while True:
+                asked = await _read(reader, line.number)
+                self.asked.append(asked)
+                self._news.set()
+                await self.answer(asked, line)
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # no more requests
+        finally:
+            writer.close()
+            await watching
 
-    @property
-    def sent(self) -> list[tuple[str, Any]]:
-        """Return each question, and the body that went with it."""
-        return [(str(it), json.loads(it.body) if it.body else None) for it in self.asked]
+
+async def _read(reader: asyncio.StreamReader, connection: int) -> Asked:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    first, *rest = head.strip().split("\r\n")
+    method, target, _ = first.split(" ")
+    pairs = (line.partition(":") for line in rest)
+    headers = {name.lower(): value.strip() for name, _, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Asked(method, target, headers, body, connection)
 
 
-def refused(status: int, message: str = "no", reason: str = "") -> Answer:
-    """Return a refusal as the API server writes it."""
-    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
-    return Answer(status, json.dumps(body).encode())
+def reply(status: int, body: bytes = b"", *headers: str) -> bytes:
+    """Write an answer; without a length of its own it has that of the body."""
+    lines = [f"HTTP/1.1 {status} Said", *headers]
+    if not any(
+        line.lower().startswith(("content-length", "transfer-encoding")) for line in headers
+    ):
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def answering(status: int, body: bytes = b"", *headers: str) -> Reply:
+    """Give every request the same answer."""
+
+    async def answer(_asked: Asked, line: Line) -> None:
+        await line.send(reply(status, body, *headers))
+
+    return answer

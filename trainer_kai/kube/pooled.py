@@ -162,7 +162,8 @@ class _Pieces:
     async def __anext__(self) -> bytes:
         try:
             piece = await self._content.readany()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
+            # RuntimeError: we closed the connection ourselves meanwhile
             raise self._as_ours(error) from error
         if not piece:
             raise StopAsyncIteration

@@ -1,0 +1,127 @@
+"""Answers that go on: both transports read them while they are written, and leave when told to."""
+
+import asyncio
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.ways import BOTH, GET, LONG_S, Kind, Way, close, half, never, way
+from tests.support.wire import Asked, Line, Reply, answering, reply
+from trainer_kai.kube.errors import NotFound, Throttled, Unavailable
+from trainer_kai.kube.transport import Transport
+
+
+async def read(transport: Transport, silence_s: float = LONG_S) -> bytes:
+    """Read a stream to its end."""
+    async with transport.stream(GET, silence_s) as pieces:
+        return b"".join([piece async for piece in pieces])
+
+
+def pieces_of(*pieces: bytes) -> Reply:
+    """Begin an answer, and leave it open."""
+
+    async def answer(_asked: Asked, line: Line) -> None:
+        await line.send(reply(200, b"", "Transfer-Encoding: chunked"))
+        for piece in pieces:
+            await line.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+        await line.is_over.wait()
+
+    return answer
+
+
+@BOTH
+async def test_a_stream_comes_as_it_is_written(kind: Kind) -> None:
+    """What is there is read before the rest is written, to the end."""
+    more = asyncio.Event()
+
+    async def answer(_asked: Asked, line: Line) -> None:
+        await line.send(reply(200, b"1\r\na\r\n", "Transfer-Encoding: chunked"))
+        await more.wait()
+        await line.send(b"2\r\nbc\r\n0\r\n\r\n")
+
+    async with way(kind, answer) as the, the.transport.stream(GET, LONG_S) as pieces:
+        assert await anext(pieces) == b"a"
+        more.set()
+        assert b"".join([piece async for piece in pieces]) == b"bc"
+
+
+@BOTH
+async def test_a_refused_stream(kind: Kind) -> None:
+    """It is an error of ours before anything is read, with the words of the server."""
+    async with way(kind, answering(404, b'{"reason":"NotFound","message":"m"}')) as the:
+        with pytest.raises(NotFound, match="GET /api/v1/pods: 404 NotFound: m"):
+            await read(the.transport)
+        the.wire.answer = answering(429, b"", "Retry-After: 3")
+        with pytest.raises(Throttled) as raised:
+            await read(the.transport)
+
+    assert raised.value.retry_after_s == 3
+
+
+SILENCES: list[Case[Reply, str]] = [
+    Case("nothing at all", never, "did not answer in time"),
+    Case("nothing more", pieces_of(b"a"), "did not answer in time"),
+    Case("closed before the answer", close, "broke"),
+    Case("reset within the answer", half, "broke"),
+]
+
+
+@BOTH
+@pytest.mark.parametrize("case", SILENCES, ids=ids)
+async def test_a_stream_that_breaks(kind: Kind, case: Case[Reply, str]) -> None:
+    """Whoever reads is told, as of a request; it was sent once."""
+    async with way(kind, case.given) as the:
+        with pytest.raises(Unavailable, match=case.want):
+            await read(the.transport, 0.05)
+
+        assert len(the.wire.asked) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("error", [TimeoutError("mine"), ValueError("mine"), OSError("mine")])
+async def test_errors_of_the_reader_are_its_own(kind: Kind, error: Exception) -> None:
+    """They come out as they are, and the connection is closed."""
+
+    async def fail(the: Way) -> None:
+        async with the.transport.stream(GET, LONG_S) as pieces:
+            assert await anext(pieces) == b"a"
+            raise error
+
+    async with way(kind, pieces_of(b"a")) as the:
+        with pytest.raises(type(error)) as raised:
+            await fail(the)
+
+        assert raised.value is error
+        await the.wire.lines[0].until_over()
+
+
+@BOTH
+async def test_who_leaves_early_closes_the_connection(kind: Kind) -> None:
+    """The server need not write to nobody."""
+    async with way(kind, pieces_of(b"a")) as the:
+        async with the.transport.stream(GET, LONG_S) as pieces:
+            await anext(pieces)
+
+        await the.wire.lines[0].until_over()
+
+
+@BOTH
+async def test_a_stream_that_is_cancelled(kind: Kind) -> None:
+    """The connection is closed at once."""
+    async with way(kind, pieces_of(b"a")) as the:
+        reading = asyncio.create_task(read(the.transport))
+        await the.wire.until_asked(1)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await the.wire.lines[0].until_over()
+
+
+@BOTH
+async def test_closing_cuts_off_what_still_streams(kind: Kind) -> None:
+    """Whoever reads is told."""
+    async with way(kind, pieces_of(b"a")) as the, the.transport.stream(GET, LONG_S) as pieces:
+        await anext(pieces)
+        await the.transport.close()
+        with pytest.raises(Unavailable, match="broke"):
+            await anext(pieces)
