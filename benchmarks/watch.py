@@ -14,6 +14,7 @@ from rich.table import Table
 from e2e.cluster import resources
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+from tests.support.pods import PENDING, RUNNING, pods
 from tests.support.tree import ROOT
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
@@ -31,7 +32,7 @@ from trainer_kai.metrics import Metrics
 
 __all__ = ["main"]
 
-_EVENTS: Final = 50_000
+_EVENTS: Final = 20_000
 _PIECE_BYTES: Final = 1 << 18
 _EVENTS_PER_S: Final = 8_000
 
@@ -53,15 +54,19 @@ class _Reel:
     def __init__(self, film: bytes) -> None:
         self._film = film
 
-    async def send(self, _request: Request, _timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> Answer:
         """Answer the list: there is nothing yet."""
+        assert timeout_s > 0
+        assert ("limit", "500") in request.query
         return Answer(200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
 
     @asynccontextmanager
     async def stream(
-        self, _request: Request, _silence_s: float
+        self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Play."""
+        assert silence_s > 0
+        assert ("watch", "true") in request.query
         yield self._play()
 
     async def close(self) -> None:
@@ -75,8 +80,7 @@ class _Reel:
 
 async def _from_bytes() -> None:
     """Follow pods as JobSet makes them, each added and later modified, and keep them all."""
-    pod = json.loads((ROOT / "tests/fixtures/pods/jobset-pod.json").read_bytes())
-    lines = [_line(pod, number) for number in range(_EVENTS)]
+    lines = _lines()
     began = time.perf_counter()
     for line in lines:
         json.loads(line)
@@ -101,11 +105,13 @@ async def _from_bytes() -> None:
 
     began = time.perf_counter()
     task = asyncio.create_task(watch.run(keep, lambda: None))
-    await done.wait()
+    await _first(task, done)
     seconds = time.perf_counter() - began
     task.cancel()
     assert len(kept) == _EVENTS // 2
-    table = Table(title=f"{_EVENTS} events of JobSet pods, {len(lines[0])} bytes each, one core")
+    assert all(pod.spec.node_name for pod in kept.values())
+    sizes = f"{len(lines[0])} and {len(lines[-1])} bytes"
+    table = Table(title=f"{_EVENTS} events of JobSet pods, {sizes}, one core")
     for heading in ("work", "seconds", "events per second", "times json.loads"):
         table.add_column(heading, justify="left" if heading == "work" else "right")
     table.add_row("json.loads of the lines", *_figures(floor_s, floor_s))
@@ -114,21 +120,25 @@ async def _from_bytes() -> None:
     assert _EVENTS / seconds >= _EVENTS_PER_S
 
 
+async def _first(task: asyncio.Task[None], done: asyncio.Event) -> None:
+    """Wait for something that a task does, or raise what ended it."""
+    waiting = asyncio.create_task(done.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+
+
 def _figures(seconds: float, floor_s: float) -> tuple[str, str, str]:
     return f"{seconds:.2f}", f"{_EVENTS / seconds:.0f}", f"{seconds / floor_s:.2f}"
 
 
-def _line(pod: resources.Obj, number: int) -> bytes:
-    """Return one event: the first half adds pods, the second modifies them."""
-    which = number % (_EVENTS // 2)
-    event = "ADDED" if which == number else "MODIFIED"
-    metadata = {
-        **pod["metadata"],
-        "name": f"pod-{which}",
-        "uid": f"0e6f0c1a-1111-4222-8333-{which:012}",
-        "resourceVersion": f"{1000 + number}",
-    }
-    return json.dumps({"type": event, "object": {**pod, "metadata": metadata}}).encode()
+def _lines() -> list[bytes]:
+    """Return events: pods of many JobSets are added without a node, later they run on one."""
+    events = [("ADDED", text) for text in pods(PENDING, _EVENTS // 2)]
+    for text in pods(RUNNING, _EVENTS // 2):
+        later = text.replace('"resourceVersion":"', '"resourceVersion":"9', 1)
+        events.append(("MODIFIED", later))
+    return [f'{{"type":"{event}","object":{text}}}'.encode() for event, text in events]
 
 
 async def _over_the_api_server(cluster: Cluster) -> None:
@@ -151,13 +161,13 @@ async def _over_the_api_server(cluster: Cluster) -> None:
     async with process_client(access, clock, observed) as client:
         watch = Watch(client, Target(PODS, "default"), observed)
         task = asyncio.create_task(watch.run(note, synced.set))
-        await synced.wait()
+        await _first(task, synced)
         program = [sys.executable, "-m", "benchmarks.patcher"]
         patcher = await asyncio.create_subprocess_exec(
             *program, cluster.kubeconfig, f"{_PODS}", cwd=ROOT, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await patcher.communicate()
-        await done.wait()
+        await _first(task, done)
         task.cancel()
     assert patcher.returncode == 0
     _show(sorted(lags_s), [float(number) for number in output.split()])
