@@ -26,9 +26,12 @@ class Asked(NamedTuple):
 class Line:
     """One connection, from the server's side."""
 
-    def __init__(self, number: int, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.number = number
         self.is_over = asyncio.Event()
+        self._reader = reader
         self._writer = writer
         self._socket = writer.get_extra_info("socket")
 
@@ -47,6 +50,16 @@ class Line:
             now = struct.pack("ii", 1, 0)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
         self._writer.transport.abort()
+
+    async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on all bytes between this connection and another one, to the end of both."""
+
+        async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            while data := await source.read(1 << 16):
+                target.write(data)
+            target.close()
+
+        await asyncio.gather(pass_on(self._reader, writer), pass_on(reader, self._writer))
 
     async def watch(self) -> None:
         """Take note of the end, whoever makes it."""
@@ -98,7 +111,7 @@ class Wire:
                 await self._news.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = Line(len(self.lines) + 1, writer)
+        line = Line(len(self.lines) + 1, reader, writer)
         self.lines.append(line)
         watching = asyncio.create_task(line.watch())
         try:

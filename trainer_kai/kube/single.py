@@ -142,23 +142,34 @@ class _Trip:
         if self._connection is not None:
             if _is_quiet(self._connection.sock):
                 return self._connection
-            self._connection.close()
+            self._connection.close()  # the other end did so while it was idle
         access = self._access
         connection = _connection_to(access)
         try:
-            connection.connect()
+            self._open(connection)
         except ssl.SSLCertVerificationError as error:
-            connection.close()
             raise untrusted(access, error.verify_message, error.verify_code) from error
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
+        except OSError as error:
             message = f"cannot connect to {access.server}, from {access.origin}: {error}"
             raise unavailable(self._request, message, was_sent=False) from error
         connection.sock.settimeout(None)  # the event loop has the clock
+        return connection
+
+    def _open(self, connection: http.client.HTTPConnection) -> None:
+        """Connect, step by step: what shakes hands for too long can be cut as well."""
+        context = tls_context(self._access)
+        sock = socket.create_connection((connection.host, connection.port), _CONNECT_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            sock = context.wrap_socket(
+                sock, server_hostname=connection.host, do_handshake_on_connect=False
+            )
+        connection.sock = sock
         with self._lock:
             self._connection = connection
         self._go_on()
-        return connection
+        if isinstance(sock, ssl.SSLSocket):
+            sock.do_handshake()
 
     def _go_on(self) -> None:
         with self._lock:
@@ -178,10 +189,10 @@ class _Trip:
 
 
 def _connection_to(access: Access) -> http.client.HTTPConnection:
-    server, context = urlsplit(access.server), tls_context(access)
-    if context is None:
-        return http.client.HTTPConnection(server.netloc, timeout=_CONNECT_S)
-    return http.client.HTTPSConnection(server.netloc, timeout=_CONNECT_S, context=context)
+    server = urlsplit(access.server)
+    is_secure = server.scheme == "https"
+    kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
+    return kind(server.netloc)
 
 
 def _is_quiet(sock: socket.socket) -> bool:

@@ -1,0 +1,101 @@
+"""What only the pool does: many requests at once, and ways that are no straight ones."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.support.authority import server_tls
+from tests.support.ways import DELETE, GET, LONG_S, access_to, way
+from tests.support.wire import Asked, Line, Wire, answering, reply
+from trainer_kai.kube.access import Access, Trust
+from trainer_kai.kube.errors import Unavailable
+from trainer_kai.kube.pooled import PooledTransport
+
+
+@asynccontextmanager
+async def through(access: Access, proxy: Wire) -> AsyncIterator[PooledTransport]:
+    """Open a way through a proxy."""
+    transport = PooledTransport(replace(access, proxy=f"http://u:p@127.0.0.1:{proxy.port}"))
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+async def test_many_requests_at_once() -> None:
+    """None waits for another one; afterwards their connections are used again."""
+    all_in = asyncio.Event()
+
+    async def answer(_asked: Asked, line: Line) -> None:
+        await all_in.wait()
+        await line.send(reply(200))
+
+    async with way(PooledTransport, answer) as the:
+        sending = [asyncio.create_task(the.send()) for _ in range(20)]
+        await the.wire.until_asked(20)
+        all_in.set()
+        assert {answer.status for answer in await asyncio.gather(*sending)} == {200}
+        await asyncio.gather(*(the.send() for _ in range(20)))
+
+        assert len(the.wire.lines) == 20
+
+
+async def test_a_proxy_that_refuses() -> None:
+    """Nothing has reached the API server, and it is told who refused."""
+    async with Wire.open(answering(403)) as proxy, Wire.open(answering(200), server_tls()) as wire:
+        access = access_to(wire)
+        async with through(access, proxy) as transport:
+            with pytest.raises(Unavailable) as raised:
+                await transport.send(DELETE, LONG_S)
+
+    assert not raised.value.was_sent
+    message = (
+        f"cannot connect to {access.server} through its proxy, from the test: the proxy answers 403"
+    )
+    assert message in str(raised.value)
+    assert proxy.asked[0].target == access.server.removeprefix("https://")
+    assert wire.asked == []
+
+
+async def test_a_proxy_that_is_away() -> None:
+    """As if the API server were."""
+    async with Wire.open(answering(403)) as proxy:
+        pass
+    access = Access("https://h:1", access_to(proxy).credentials, origin="the test")
+    async with through(access, proxy) as transport:
+        with pytest.raises(Unavailable, match="to https://h:1 through its proxy") as raised:
+            await transport.send(DELETE, LONG_S)
+
+    assert not raised.value.was_sent
+
+
+async def test_a_proxy_that_leads_there() -> None:
+    """The API server's certificate is still checked, under the name that was asked for."""
+    async with Wire.open(answering(200), server_tls()) as wire:
+
+        async def tunnel(asked: Asked, line: Line) -> None:
+            host, _, port = asked.target.partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            await line.send(reply(200))
+            await line.join(reader, writer)
+
+        async with Wire.open(tunnel) as proxy, through(access_to(wire), proxy) as transport:
+            assert (await transport.send(GET, LONG_S)).status == 200
+
+    assert [(asked.method, asked.target) for asked in proxy.asked] == [
+        ("CONNECT", f"127.0.0.1:{wire.port}")
+    ]
+
+
+async def test_a_certificate_for_another_name() -> None:
+    """The name that the certificate is for can be given."""
+    trusting = Trust(access_to(Wire(answering(200))).trust.authority, server_name="localhost")
+    async with Wire.open(answering(200), server_tls(), host="0.0.0.0") as wire:
+        access = access_to(wire)
+        elsewhere = access.server.replace("127.0.0.1", "127.0.0.2")
+        transport = PooledTransport(replace(access, server=elsewhere, trust=trusting))
+        assert (await transport.send(GET, LONG_S)).status == 200
+        await transport.close()
