@@ -92,6 +92,7 @@ TRACE_CASES = [
     Case("a Go proxy", f"GOPROXY{'='}https://a.b", [f"GOPROXY{'='}https://a.b"]),
     Case("a proxy that is switched off is no address", f"GOPROXY{'='}off", []),
     Case("a proxy that a test makes up is no address", f"to http:{SLASH}/proxy:3128", []),
+    Case("nor is one on loopback", f"to http:{SLASH}/127.0.0.1:{{proxy.port}}", []),
     Case("a home", f"cd {SLASH}home/ann/src", [f"{SLASH}home/ann/"]),
     Case("root's home", f"'{SLASH}root/go'", [f"{SLASH}root/"]),
     Case("root's ssh keys in a container are no trace", f"{SLASH}root/.ssh", []),

@@ -26,7 +26,7 @@ _VAGUE: Final = frozenset({"common", "handler", "helper", "info", "manager", "ut
 
 # Addresses of package registries, and options that name one: they belong to a machine, not to us.
 _REGISTRY: Final = re.compile(
-    r"""https?://[^\s"'/]*(?:artifactory|devpi|mirror|nexus|proxy(?=[.-])|pypi|pythonhosted|registry)\S*
+    r"""https?://(?![^\s"'/]*127\.0\.0\.1)[^\s"'/]*(?:artifactory|devpi|mirror|nexus|proxy(?=[.-])|pypi|pythonhosted|registry)\S*
     | https?://\S+/simple(?![\w-])
     | --(?:(?:extra-)?index-url|find-links|trusted-host)\b
     | \b(?:GOPROXY|\w*INDEX_URL)=["']?https?:\S+""",
