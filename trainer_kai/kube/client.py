@@ -188,8 +188,11 @@ class Client:
             except Unauthorized as error:
                 if not await self.access.credentials.renew():
                     raise self._unknown(error) from error
-                opened = self._transport.stream(request, silence_s)
-                pieces = await stack.enter_async_context(opened)
+                try:
+                    opened = self._transport.stream(request, silence_s)
+                    pieces = await stack.enter_async_context(opened)
+                except Unauthorized as again:
+                    raise self._unknown(again) from again
             yield pieces
 
     def _unknown(self, error: Unauthorized) -> Unauthorized:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
@@ -66,33 +67,37 @@ class Discovery:
         `pods`, `podgroups.scheduling.run.ai`, `pg`.
         """
         found = self._find(name.lower())
-        if found is None and self._client.clock.monotonic_s() - self._asked_s > _ASK_AGAIN_S:
-            await self.refresh()
+        if found is None:
+            await self._refresh_if_due()
             found = self._find(name.lower())
         return found
 
     async def serves(self, resource: Resource[Any]) -> bool:
         """Say whether exactly this group, version and plural is served."""
         if not self._serves(resource):
-            await self.find(f"{resource.plural}.{resource.group}")
+            await self._refresh_if_due()
         return self._serves(resource)
 
     async def refresh(self) -> None:
         """Ask anew."""
-        self._asked_s = self._client.clock.monotonic_s()
         served: list[tuple[Resource[Any], _Resource]] = []
         for root in ("/api", "/apis"):
             data = await self._client.send(
                 Request("GET", root, accept=_AGGREGATED, repeatable=True)
             )
-            served += _resources(msgspec.json.decode(data, type=_Groups))
+            served += _resources(decode(_Groups, data))
         self._served = served
+        self._asked_s = self._client.clock.monotonic_s()
+
+    async def _refresh_if_due(self) -> None:
+        if self._client.clock.monotonic_s() - self._asked_s > _ASK_AGAIN_S:
+            await self.refresh()
 
     def _find(self, name: str) -> Resource[PartialObject] | None:
         plain, _, group = name.partition(".")
         for resource, told in self._served:
             names = (resource.plural, told.singular_resource, resource.kind.lower())
-            if plain in (*names, *told.short_names) and group in ("", resource.group):
+            if plain and plain in (*names, *told.short_names) and group in ("", resource.group):
                 return resource
         return None
 
