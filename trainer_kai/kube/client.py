@@ -155,9 +155,12 @@ class Client:
 
     # Sending
 
-    async def send(self, request: Request, *, timeout_s: float = _TIMEOUT_S) -> bytes:
+    async def send(
+        self, request: Request, *, timeout_s: float = _TIMEOUT_S, patience_s: float | None = None
+    ) -> bytes:
         """Send any request and return the body of its answer."""
-        until_s = self.clock.monotonic_s() + self.patience_s
+        patience_s = self.patience_s if patience_s is None else patience_s
+        until_s = self.clock.monotonic_s() + patience_s
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
         renewed = False
         while True:

@@ -136,7 +136,8 @@ class Watch(Generic[T]):
         while True:
             asked = build.list_page(self._target, self._page_items, token)
             try:
-                data = await self._client.send(asked)
+                # To fail at the first page loses nothing, and says at once that there is trouble.
+                data = await self._client.send(asked, patience_s=None if token else 0)
             except WatchExpired:  # it took too long: fewer pages are faster
                 self._page_items = min(self._page_items * 4, _LONGEST_PAGE)
                 raise

@@ -186,6 +186,17 @@ async def test_failures_are_waited_out_longer_each_time() -> None:
         assert await _waits(run, 1) == pytest.approx([0.075])
 
 
+async def test_an_api_server_that_is_away_at_the_start_is_told_at_once() -> None:
+    """Nobody waits for the patience of a single request to learn why nothing comes."""
+    kube = FakeKube()
+    kube.refuse(503, 503)
+    async with _running(kube) as run:
+        assert "503" in run.watch.trouble
+        assert len(run.heard.troubles) == 1
+        await run.clock.advance(LONG_S)
+        assert run.watch.synced
+
+
 async def _waits(run: Run, count: int) -> list[float]:
     """Return how long the watch waits, each time anew."""
     waits = []
