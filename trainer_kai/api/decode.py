@@ -33,7 +33,11 @@ S = TypeVar("S")
 Text: TypeAlias = bytes | bytearray | memoryview | msgspec.Raw
 
 _ITEMS: Final = b'"items":['
-_ENDS: Final = (b"}\n", b"}")
+_POD: Final = b'{"kind":"Pod","apiVersion":"v1","metadata":{'
+_POD_METADATA: Final = len(_POD) - 1
+_ITEM: Final = b'{"metadata":{'
+_ITEM_METADATA: Final = len(_ITEM) - 1
+_BRACE: Final = ord("}")
 _PAGE_HEAD: Final = 1024  # bytes within which the items begin
 _LINE: Final = b'{"type":"'
 _OBJECT: Final = b'","object":'
@@ -79,9 +83,11 @@ def decode(struct: type[S], data: Text) -> S:
     """Read one object; raise `DecodeError` for what is not one."""
     if struct is Pod:
         text = data if type(data) is bytes else bytes(data)
-        stop = len(text) - (2 if text.endswith(b"}\n") else 1)
-        found = recognise(text, 0, stop, alone=True) if text.endswith(_ENDS) else None
-        whole: Any = found[0] if found else introduce(_parse(Pod, text), text, 0, stop)
+        stop = len(text) - 1
+        found = None
+        if text.startswith(_POD) and text[stop] == _BRACE:
+            found = recognise(text, _POD_METADATA, stop, alone=True)
+        whole: Any = found[0] if found else _pod(text)
     else:
         whole = _parse(struct, data)
         metadata = getattr(whole, "metadata", None)
@@ -123,6 +129,18 @@ def encode(obj: Mapping[str, Any] | Sequence[Any]) -> bytes:
     return msgspec.json.encode(obj)
 
 
+def _pod(data: bytes) -> Pod:
+    """Read a pod that was not recognised, or that has a line break after it."""
+    text = data.rstrip(b"\n")
+    if not text.startswith(_POD):
+        return introduce(_parse(Pod, text), text, 0, 0)
+    stop = len(text) - 1
+    found = None
+    if len(text) < len(data) and text[stop] == _BRACE:
+        found = recognise(text, _POD_METADATA, stop, alone=True)
+    return found[0] if found else introduce(_parse(Pod, text), text, _POD_METADATA, stop)
+
+
 def _pod_page(data: bytes) -> Page[Pod] | None:
     """Read a page pod by pod; None where it is not written as the API server writes it."""
     at = data.find(_ITEMS, 0, _PAGE_HEAD) + len(_ITEMS)
@@ -133,12 +151,14 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
     try:
         page = _decoder(Page[Pod]).decode(data[:at] + data[stop + 1 :])
         while at < stop:
-            found = recognise(data, at, stop, alone=False)
+            if not data.startswith(_ITEM, at):
+                return None
+            found = recognise(data, at + _ITEM_METADATA, stop, alone=False)
             if found is None:
                 end = data.find(NEXT, at, stop)
                 end = stop if end < 0 else end
-                pod = introduce(_decoder(Pod).decode(data[at : end + 1]), data, at, end)
-                found = pod, end
+                pod = _decoder(Pod).decode(data[at : end + 1])
+                found = introduce(pod, data, at + _ITEM_METADATA, end), end
             pods.append(found[0])
             at = found[1] + 2
     except (msgspec.DecodeError, UnicodeDecodeError):

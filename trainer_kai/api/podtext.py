@@ -17,16 +17,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from trainer_kai.api.family import (
-    HOLE,
-    MAX_MEMBERS,
-    NODE,
-    TOKEN_BYTES,
-    Family,
-    find,
-    forget,
-    learn,
-)
+from trainer_kai.api.family import MAX_MEMBERS, NODE, TO_BRACE, Family, family_of, forget, learn
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.pod import ClaimStatus, Pod, PodSpec, PodStatus
 from trainer_kai.api.share import (
@@ -40,26 +31,23 @@ from trainer_kai.api.share import (
 
 __all__ = ["NEXT", "introduce", "recognise"]
 
-Labels: TypeAlias = Mapping[str, str]
+Member: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels and annotations
 
 NEXT: Final = b'},{"metadata":{'  # between two pods of a page
 
 _SHORT: Final = 200  # bytes of a status without conditions
 
 
-class _Head(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    """What stands before the labels; where there is more, the order is not the expected one."""
+class _Head(msgspec.Struct, rename="camel", kw_only=True, gc=False):
+    """What stands before the labels, in the order in which it is written."""
 
     name: str
+    namespace: str = ""
     uid: str
     resource_version: str
-    creation_timestamp: str
-    generate_name: str = ""
-    namespace: str = ""
-    self_link: str = ""
     generation: int = 0
+    creation_timestamp: str
     deletion_timestamp: str = ""
-    deletion_grace_period_seconds: int = 0
 
 
 class _Lead(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -81,25 +69,29 @@ _read_head: Final = msgspec.json.Decoder(_Head).decode
 _read_tail: Final = msgspec.json.Decoder(_Tail).decode
 
 
-def recognise(data: bytes, start: int, stop: int, *, alone: bool) -> tuple[Pod, int] | None:
-    """Return the pod that begins there and where it ends, if it is like one that was learnt.
+def recognise(data: bytes, metadata_at: int, stop: int, *, alone: bool) -> tuple[Pod, int] | None:
+    """Return the pod whose metadata begins there and where it ends, if it is like one learnt.
 
     *stop* is the last brace of its text, or of the page's last pod if it is not *alone*.
     """
-    family, metadata_at, labels_at = find(data, start)
+    labels_at = data.find(b"{", metadata_at + 1) - TO_BRACE
+    family = family_of(data, labels_at)
     if family is None:
         return None
     try:
-        stamps = _stamps(data, labels_at, family)
-        found = _spec(data, stamps[2], family) if stamps else None
-        if stamps is None or found is None:
+        found = _alike(data, labels_at + len(family.to_index), family)
+        if found is None:
             return None
-        spec, at = found
+        member, spec, at = found
         if not alone:
             end = data.find(NEXT, at, stop)
             stop = stop if end < 0 else end
         head = _read_head(data[metadata_at:labels_at] + b"}")
-        status = _status(data, at, stop, family)
+        if stop - at > _SHORT:
+            status = _long_status(data, at, stop, family)
+        else:
+            text = data[at:stop]
+            status = family.status if text == family.short else _short_status(text, family)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     meta = Meta(
@@ -110,20 +102,20 @@ def recognise(data: bytes, start: int, stop: int, *, alone: bool) -> tuple[Pod, 
         generation=head.generation,
         creation_timestamp=one_value(head.creation_timestamp),
         deletion_timestamp=head.deletion_timestamp,
-        labels=stamps[0],
-        annotations=stamps[1],
+        labels=member[0],
+        annotations=member[1],
         owner_references=family.owners,
         finalizers=family.finalizers,
     )
     return Pod(metadata=meta, spec=spec, status=status), stop
 
 
-def introduce(pod: Pod, data: bytes, start: int, stop: int) -> Pod:
+def introduce(pod: Pod, data: bytes, metadata_at: int, stop: int) -> Pod:
     """Share what a parsed pod can share, and learn its family if that reads the pod right."""
     share_spec(pod)
-    mark = learn(pod, data, start, stop)
+    mark = learn(pod, data, metadata_at, stop)
     if mark is not None:
-        found = recognise(data, start, stop, alone=True)
+        found = recognise(data, metadata_at, stop, alone=True)
         if found is not None and found[0] == pod:
             return found[0]
         forget(mark)
@@ -132,48 +124,24 @@ def introduce(pod: Pod, data: bytes, start: int, stop: int) -> Pod:
     return pod
 
 
-def _stamps(data: bytes, at: int, family: Family) -> tuple[Labels, Labels, int] | None:
-    """Return labels, annotations and where the spec begins."""
-    texts = family.stamped
-    if not data.startswith(texts[0], at):
-        return None
-    at += len(texts[0])
-    labels, annotations = family.labels, family.annotations
-    if len(texts) > 1:
+def _alike(data: bytes, at: int, family: Family) -> tuple[Member, PodSpec, int] | None:
+    """Compare from the first index on; return what is in the gaps, and where the status begins."""
+    index = b""
+    if family.to_second:
         end = data.find(b'"', at)
         index = data[at:end]
-        member = family.members.get(index) or _join(family, index)
-        text = b"".join((texts[1], index, texts[2]))
-        if member is None or not data.startswith(text, end):
+        text = b"".join((family.to_second, index, family.to_managed))
+        if not data.startswith(text, end):
             return None
-        labels, annotations = member
         at = end + len(text)
-    if family.has_managed:
-        at = data.find(b"]", at) + 1
-    return labels, annotations, at
-
-
-def _join(family: Family, index: bytes) -> tuple[Labels, Labels] | None:
-    if not index.isdigit():
+    member = family.members.get(index) or _join(family, index)
+    if member is None:
         return None
-    number = one_value(index.decode())
-    if len(family.members) >= MAX_MEMBERS:
-        family.members.clear()
-    member = Stamped(family.labels, number), Stamped(family.annotations, number)
-    family.members[index] = member
-    return member
-
-
-def _spec(data: bytes, at: int, family: Family) -> tuple[PodSpec, int] | None:
-    """Return the spec, and where the status begins."""
-    text = family.to_node
-    if family.token_at:
-        token_at = at + family.token_at
-        token = data[token_at : token_at + TOKEN_BYTES]
-        text = text.replace(HOLE, token)
-    if not data.startswith(text, at):
-        return None
-    at += len(text)
+    at = data.find(b"]", at)
+    for offset, text in family.to_node:
+        if not data.startswith(text, at + offset):
+            return None
+    at += family.node_at
     spec = family.spec
     if data.startswith(NODE, at):
         at += len(NODE)
@@ -184,12 +152,23 @@ def _spec(data: bytes, at: int, family: Family) -> tuple[PodSpec, int] | None:
     if not data.startswith(family.to_host, at):
         return None
     at += len(family.to_host)
-    if family.to_status is not None:
+    if family.to_status:
         at = data.find(b'"', at)
         if not data.startswith(family.to_status, at):
             return None
         at += len(family.to_status)
-    return spec, at
+    return member, spec, at
+
+
+def _join(family: Family, index: bytes) -> Member | None:
+    if not index.isdigit():
+        return None
+    number = one_value(index.decode())
+    if len(family.members) >= MAX_MEMBERS:
+        family.members.clear()
+    member = Stamped(family.labels, number), Stamped(family.annotations, number)
+    family.members[index] = member
+    return member
 
 
 def _place(family: Family, node: bytes) -> PodSpec:
@@ -200,15 +179,22 @@ def _place(family: Family, node: bytes) -> PodSpec:
     return spec
 
 
-def _status(data: bytes, at: int, stop: int, family: Family) -> PodStatus:
-    if stop - at <= _SHORT:
-        return _short_status(data[at:stop])
-    if data.startswith(family.status, at):  # siblings change together, in the same second
-        end = at + len(family.status)
+def _short_status(text: bytes, family: Family) -> PodStatus:
+    """Read a status of a pod that nothing has happened to, as of most that wait."""
+    family.status = _whole_status(text)
+    family.short = text
+    return family.status
+
+
+def _long_status(data: bytes, at: int, stop: int, family: Family) -> PodStatus:
+    """Read a status with conditions; siblings change together, so in many it begins alike."""
+    if data.startswith(family.lead, at):
+        end = at + len(family.lead)
     else:
         end = data.find(b"}],", at, stop) + 2
-        family.status = data[at:end]
-        family.phase, family.conditions = _conditions(family.status)
+        lead = data[at:end]
+        family.phase, family.conditions = _conditions(lead)
+        family.lead = lead
     tail = _read_tail(b"{" + data[end + 1 : stop])
     return PodStatus(
         phase=family.phase,
@@ -219,7 +205,7 @@ def _status(data: bytes, at: int, stop: int, family: Family) -> PodStatus:
 
 
 @lru_cache(maxsize=256)
-def _short_status(text: bytes) -> PodStatus:
+def _whole_status(text: bytes) -> PodStatus:
     return msgspec.json.decode(text, type=PodStatus)
 
 

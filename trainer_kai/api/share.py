@@ -7,7 +7,7 @@ an object holds it, and its next equal is merely a second copy. Nothing shared i
 from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -69,9 +69,17 @@ class Stamped(Mapping[str, str]):
         return {**self._shared, COMPLETION_INDEX: self._index}
 
 
-def one_value(value: V) -> V:
-    """Return the first of all values equal to this one; it must be hashable."""
-    return _first(value)  # type: ignore[return-value] # equal values of the same place are of one type
+class _One(Protocol):
+    def __call__(self, value: V, /) -> V: ...
+
+
+def _first(value: V) -> V:
+    return value
+
+
+# Returns the first of all values equal to this one, which must be hashable. It is called for every
+# pod, so the table itself is called and no function around it.
+one_value: Final[_One] = lru_cache(maxsize=4096)(_first)
 
 
 def one_set(labels: Mapping[str, str]) -> Mapping[str, str]:
@@ -133,11 +141,6 @@ def share_conditions(conditions: tuple[Condition, ...]) -> None:
     for condition in conditions:
         for field in condition.__struct_fields__:
             _set(condition, field, one_value(getattr(condition, field)))
-
-
-@lru_cache(maxsize=4096)
-def _first(value: object) -> object:
-    return value
 
 
 @lru_cache(maxsize=256)

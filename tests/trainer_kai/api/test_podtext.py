@@ -1,7 +1,7 @@
 """A pod read by its likeness to a sibling is the pod that a parser would have read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import pods
+from tests.support.case import Case, ids
 from trainer_kai.api import family
 from trainer_kai.api.decode import DecodeError, decode, decode_page
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podtext import recognise
 
+LABEL = "batch.kubernetes.io/job-completion-index"
 TEXTS = [pods.PENDING, pods.RUNNING]
 
 
@@ -35,7 +37,7 @@ def compact(obj: Any) -> str:
 def is_recognised(text: str) -> bool:
     """Say whether a pod is read by likeness."""
     data = text.encode()
-    return recognise(data, 0, len(data) - 1, alone=True) is not None
+    return recognise(data, data.find(b"{", 1), len(data) - 1, alone=True) is not None
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=["pending", "running"])
@@ -56,6 +58,65 @@ def test_a_pod_is_recognised_before_and_after_it_is_bound() -> None:
 
     assert is_recognised(compact(pending))
     assert decode(Pod, compact(pending).encode()) == parsed(compact(pending))
+
+
+def without_index(pod: Any) -> None:
+    """Make it a pod of something else than an Indexed Job."""
+    del pod["metadata"]["labels"][LABEL], pod["metadata"]["annotations"][LABEL]
+
+
+def with_more(pod: Any) -> None:
+    """Give it a claim, a second container and a sidecar."""
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    pod["spec"]["volumes"].insert(0, claim)
+    pod["spec"]["containers"] *= 2
+    pod["spec"]["initContainers"] = [{"name": "s", "restartPolicy": "Always"}]
+
+
+# how a pod differs from those of a JobSet -> whether its siblings are recognised all the same
+SHAPES: list[Case[Callable[[Any], object], bool]] = [
+    Case("it has no index", without_index, True),
+    Case("it has no hostname", lambda pod: pod["spec"].pop("hostname"), True),
+    Case("it has no token", lambda pod: pod["spec"].update(volumes=[], containers=[]), True),
+    Case("it has no annotations", lambda pod: pod["metadata"].pop("annotations"), False),
+    Case("it has no labels", lambda pod: pod["metadata"].pop("labels"), False),
+    Case("it has no status", lambda pod: pod.pop("status"), False),
+    Case("it has no managedFields", lambda pod: pod["metadata"].pop("managedFields"), False),
+    Case("it has more volumes and containers", with_more, True),
+]
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=ids)
+@pytest.mark.parametrize("text", TEXTS, ids=["pending", "running"])
+def test_pods_of_other_shapes(text: str, case: Case[Callable[[Any], object], bool]) -> None:
+    """Whether its likeness helps or not, a pod is read right."""
+    one, two = (json.loads(pods.sibling(text, 4, 1)) for _ in "ab")
+    two["metadata"].update(name="two", uid="u")
+    case.given(one)
+    case.given(two)
+
+    assert decode(Pod, compact(one).encode()) == parsed(compact(one))
+    assert is_recognised(compact(two)) is case.want
+    assert decode(Pod, compact(two).encode()) == parsed(compact(two))
+
+
+@pytest.mark.parametrize("index", ["ü", "\\", 'a"b', "-1", ""])
+def test_an_index_that_is_no_number_is_parsed(index: str) -> None:
+    """What a label may hold is for the API server to say; it is read as it was written."""
+    decode(Pod, pods.sibling(pods.PENDING, 5, 0).encode())
+    pod = json.loads(pods.sibling(pods.PENDING, 5, 1))
+    pod["metadata"]["labels"][LABEL] = pod["metadata"]["annotations"][LABEL] = index
+
+    assert decode(Pod, compact(pod).encode()) == parsed(compact(pod))
+
+
+def test_keys_in_another_order_are_read_right() -> None:
+    """A proxy that sorts keys takes the speed away, and nothing else."""
+    text = json.dumps(json.loads(pods.RUNNING), separators=(",", ":"), sort_keys=True)
+
+    for _ in range(2):
+        assert not is_recognised(text)
+        assert decode(Pod, text.encode()) == parsed(text)
 
 
 def test_siblings_share_what_is_equal() -> None:
@@ -145,8 +206,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 SPOTS = {text: [path for path in places(json.loads(text)) if len(path) > 1] for text in TEXTS}
-LABEL = "batch.kubernetes.io/job-completion-index"
-GAPS: list[tuple[Any, ...]] = [  # what is read where the rest is only compared
+TELLING: list[tuple[Any, ...]] = [  # what we read, or what stands beside it
     ("metadata", "name"),
     ("metadata", "creationTimestamp"),
     ("metadata", "labels", LABEL),
@@ -156,6 +216,11 @@ GAPS: list[tuple[Any, ...]] = [  # what is read where the rest is only compared
     ("spec", "serviceAccount"),
     ("spec", "volumes", 0, "name"),
     ("spec", "containers", 0, "volumeMounts", 0, "name"),
+    ("spec", "containers", 0, "resources", "requests", "nvidia.com/gpu"),
+    ("spec", "tolerations", 0, "key"),
+    ("spec", "priority"),
+    ("metadata", "ownerReferences", 0, "uid"),
+    ("metadata", "labels", "job-name"),
     ("status", "phase"),
     ("status", "conditions", 1, "status"),
     ("status", "podIP"),
@@ -178,12 +243,37 @@ STRINGS = st.sampled_from(
 )
 
 
+def turned(value: Any) -> Any:
+    """Return another value that is as long."""
+    return value[1:] + "7" if isinstance(value, str) else value ^ 1
+
+
+@pytest.mark.parametrize("has_host", [True, False], ids=["with a hostname", "without one"])
+@pytest.mark.parametrize("path", TELLING, ids=lambda path: ".".join(map(str, path)))
+def test_a_difference_as_long_as_the_original_is_seen(
+    path: tuple[Any, ...], *, has_host: bool
+) -> None:
+    """Wherever it is: nothing moves, so only the comparison can tell."""
+    first, second = (json.loads(pods.sibling(pods.RUNNING, 6, index)) for index in (0, 1))
+    *above, last = path
+    if not has_host:
+        del first["spec"]["hostname"], second["spec"]["hostname"]
+    parent = second
+    for key in above:
+        parent = parent[key]
+    if last in parent or isinstance(parent, list):
+        parent[last] = turned(parent[last])
+    decode(Pod, compact(first).encode())
+
+    assert decode(Pod, compact(second).encode()) == parsed(compact(second))
+
+
 @st.composite
 def edited(draw: st.DrawFn) -> str:
     """Return a recorded pod with some values changed, added, removed or put elsewhere."""
     text = draw(st.sampled_from(TEXTS))
     pod = json.loads(pods.sibling(text, 3, draw(st.integers(0, 12))))
-    for path in draw(st.lists(st.sampled_from(GAPS) | st.sampled_from(SPOTS[text]), max_size=3)):
+    for path in draw(st.lists(st.sampled_from(TELLING) | st.sampled_from(SPOTS[text]), max_size=3)):
         *above, last = path
         parent = pod
         try:
@@ -192,9 +282,11 @@ def edited(draw: st.DrawFn) -> str:
             old = parent[last]
         except (KeyError, IndexError):
             continue
-        match draw(st.sampled_from(["change", "add", "remove", "move"])):
+        match draw(st.sampled_from(["change", "turn", "add", "remove", "move"])):
             case "change" if isinstance(old, str):
                 parent[last] = draw(STRINGS)
+            case "turn" if isinstance(old, str | int):
+                parent[last] = turned(old)
             case "add" if isinstance(parent, dict):
                 parent[draw(STRINGS)] = draw(STRINGS)
             case "remove":

@@ -206,92 +206,6 @@ TOPOLOGY_CASES: list[Case[list[Obj], list[str]]] = [
     ),
 ]
 
-PART = "must be a part of one GPU: more than 0 and less than 1, such as '0.5'"
-
-# (labels, annotations) of a pod -> its faults
-WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
-    Case(
-        "what KAI documents",
-        (
-            {"kai.scheduler/queue": "team-a", "kai.scheduler/preemptibility": "preemptible"},
-            {
-                "kai.scheduler/batch-min-member": "2",
-                "kai.scheduler/preemption-delay": "10m",
-                "kai.scheduler/staleness-grace-period": "-1s",
-                "kai.scheduler/topology": "default",
-                "kai.scheduler/topology-required-placement": "example.org/rack",
-                "kai.scheduler/skip-podgrouper": "true",
-                "gpu-fraction": "0.9999",
-                "gpu-fraction-num-devices": "2",
-                "trainer-kai.dev/last-checkpoint": "2026-01-31T12:00:00.5+01:00",
-            },
-        ),
-        [],
-    ),
-    Case("a tenth in scientific notation", ({}, {"gpu-fraction": "1e-1"}), []),
-    Case(
-        "a queue with a capital",
-        ({"kai.scheduler/queue": "Team"}, {}),
-        [
-            (
-                "metadata.labels[kai.scheduler/queue]: 'Team' must be 1 to 253 lower-case letters, "
-                "digits, '-' and '.', and each part between dots begin and end with a letter "
-                "or digit"
-            )
-        ],
-    ),
-    Case(
-        "numbers that are none",
-        ({}, {"kai.scheduler/batch-min-member": "0", "gpu-memory": "1Gi"}),
-        [
-            (
-                "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be a whole number "
-                "from 1 on"
-            ),
-            "metadata.annotations[gpu-memory]: '1Gi' must be a whole number from 1 on",
-        ],
-    ),
-    Case(
-        "halves of wishes",
-        ({}, {"gpu-fraction-num-devices": "2", "kai.scheduler/topology-preferred-placement": "a"}),
-        [
-            (
-                "metadata.annotations[gpu-fraction-num-devices]: only together with gpu-fraction "
-                "or gpu-memory"
-            ),
-            (
-                "metadata.annotations[kai.scheduler/topology-preferred-placement]: only "
-                "together with kai.scheduler/topology"
-            ),
-        ],
-    ),
-    Case(
-        "a checkpoint without a zone, and a flag that is none",
-        (
-            {},
-            {
-                "trainer-kai.dev/last-checkpoint": "2026-01-31T12:00:00",
-                "kai.scheduler/skip-podgrouper": "yes",
-            },
-        ),
-        [
-            "metadata.annotations[kai.scheduler/skip-podgrouper]: 'yes' must be 'true' or 'false'",
-            (
-                "metadata.annotations[trainer-kai.dev/last-checkpoint]: '2026-01-31T12:00:00' must "
-                "be a time such as '2026-01-31T12:00:00Z'"
-            ),
-        ],
-    ),
-]
-WISH_CASES += [
-    Case(
-        f"a GPU fraction of {text!r}",
-        ({}, {"gpu-fraction": text}),
-        [f"metadata.annotations[gpu-fraction]: {text!r} {PART}"],
-    )
-    for text in ("0", "1", "1.0", "-0.5", "nan", "500m", "half", "")
-]
-
 
 @pytest.mark.parametrize("case", QUEUE_CASES, ids=ids)
 def test_queues(case: Case[Obj, list[str]]) -> None:
@@ -317,15 +231,6 @@ def test_topologies(case: Case[list[Obj], list[str]]) -> None:
     assert told(topology_faults(topology)) == case.want
 
 
-@pytest.mark.parametrize("case", WISH_CASES, ids=ids)
-def test_wishes(case: Case[tuple[dict[str, str], dict[str, str]], list[str]]) -> None:
-    """What labels and annotations ask for can be meant."""
-    labels, annotations = case.given
-    pod = decode(Pod, encode({"metadata": {"labels": labels, "annotations": annotations}}))
-
-    assert told(pod_faults(pod)) == case.want
-
-
 def test_amounts_of_a_pod() -> None:
     """Quantities are quantities, not negative, and devices are whole."""
     wrong = {"cpu": "2 cores", "memory": "-1Gi", "nvidia.com/gpu": "0.5", "pods": "1"}
@@ -347,52 +252,59 @@ def test_amounts_of_a_pod() -> None:
     ]
 
 
-def test_every_level_of_a_trainjob_and_its_runtime_is_looked_at() -> None:
-    """From the object down to the pods' template, with the path of each fault."""
-    bad: Obj = {"labels": {"kai.scheduler/queue": "Q"}}
-    jobs = [
-        {
-            "name": "node",
-            "dependsOn": [{"name": "node", "status": "Ready"}],
-            "template": {"metadata": bad, "spec": {"template": {"metadata": bad, "spec": {}}}},
-        }
-    ]
-    template = {"metadata": bad, "spec": {"replicatedJobs": jobs}}
-    job = {
-        "metadata": bad,
-        "spec": {
-            "trainer": {"resourcesPerNode": {"limits": {"nvidia.com/gpu": -1}}},
-            "runtimePatches": [{"trainingRuntimeSpec": {"template": template}}],
-        },
+BAD: Obj = {"labels": {"kai.scheduler/queue": "Q"}}
+LABEL = "labels[kai.scheduler/queue]"
+TEMPLATE: Obj = {
+    "metadata": BAD,
+    "spec": {
+        "replicatedJobs": [
+            {
+                "name": "node",
+                "dependsOn": [{"name": "node", "status": "Ready"}],
+                "template": {"metadata": BAD, "spec": {"template": {"metadata": BAD}}},
+            }
+        ]
+    },
+}
+BELOW = [
+    "spec.replicatedJobs[0].dependsOn[0].name",
+    f"spec.replicatedJobs[0].template.metadata.{LABEL}",
+    f"spec.replicatedJobs[0].template.spec.template.metadata.{LABEL}",
+]
+
+
+def test_every_level_of_a_trainjob_is_looked_at() -> None:
+    """What it asks for itself, and what it patches."""
+    spec = {
+        "trainer": {"resourcesPerNode": {"limits": {"nvidia.com/gpu": -1}}},
+        "runtimePatches": [{"trainingRuntimeSpec": {"template": TEMPLATE}}],
     }
-    runtime = {
-        "metadata": {},
-        "spec": {"podGroupPolicy": {"kaiScheduler": {"queue": "Q"}}, "template": template},
-    }
-    jobset = {"metadata": bad, "spec": template["spec"]}
-    label = "labels[kai.scheduler/queue]"
-    below = [
-        "replicatedJobs[0].dependsOn[0].name",
-        f"replicatedJobs[0].template.metadata.{label}",
-        f"replicatedJobs[0].template.spec.template.metadata.{label}",
+    patch = "spec.runtimePatches[0].trainingRuntimeSpec.template"
+
+    faults = trainjob_faults(decode(TrainJob, encode({"metadata": BAD, "spec": spec})))
+
+    assert [fault.path for fault in faults] == [
+        f"metadata.{LABEL}",
+        "spec.trainer.resourcesPerNode.limits[nvidia.com/gpu]",
+        f"{patch}.metadata.{LABEL}",
+        *(f"{patch}.{path}" for path in BELOW),
     ]
 
-    patch = "spec.runtimePatches[0].trainingRuntimeSpec.template"
-    assert [fault.path for fault in trainjob_faults(decode(TrainJob, encode(job)))] == [
-        f"metadata.{label}",
-        "spec.trainer.resourcesPerNode.limits[nvidia.com/gpu]",
-        f"{patch}.metadata.{label}",
-        *(f"{patch}.spec.{path}" for path in below),
-    ]
-    assert [fault.path for fault in runtime_faults(decode(Runtime, encode(runtime)))] == [
+
+def test_every_level_of_a_runtime_and_a_jobset_is_looked_at() -> None:
+    """From the object down to the pods' template."""
+    policy = {"kaiScheduler": {"queue": "Q"}}
+    spec = {"podGroupPolicy": policy, "template": TEMPLATE}
+
+    of_runtime = runtime_faults(decode(Runtime, encode({"metadata": {}, "spec": spec})))
+    of_jobset = jobset_faults(decode(JobSet, encode(TEMPLATE)))
+
+    assert [fault.path for fault in of_runtime] == [
         "spec.podGroupPolicy.kaiScheduler.queue",
-        f"spec.template.metadata.{label}",
-        *(f"spec.template.spec.{path}" for path in below),
+        f"spec.template.metadata.{LABEL}",
+        *(f"spec.template.{path}" for path in BELOW),
     ]
-    assert [fault.path for fault in jobset_faults(decode(JobSet, encode(jobset)))] == [
-        f"metadata.{label}",
-        *(f"spec.{path}" for path in below),
-    ]
+    assert [fault.path for fault in of_jobset] == [f"metadata.{LABEL}", *BELOW]
 
 
 def test_what_the_chain_made_has_no_fault() -> None:

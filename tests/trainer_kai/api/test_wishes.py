@@ -1,0 +1,103 @@
+"""What workloads ask for by labels and annotations is taken at its word, or refused."""
+
+import pytest
+
+from tests.support.case import Case, ids
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.validate import pod_faults
+
+PART = "must be a part of one GPU: more than 0 and less than 1, such as '0.5'"
+
+# (labels, annotations) of a pod -> its faults
+WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
+    Case(
+        "what KAI documents",
+        (
+            {"kai.scheduler/queue": "team-a", "kai.scheduler/preemptibility": "preemptible"},
+            {
+                "kai.scheduler/batch-min-member": "2",
+                "kai.scheduler/preemption-delay": "10m",
+                "kai.scheduler/staleness-grace-period": "-1s",
+                "kai.scheduler/topology": "default",
+                "kai.scheduler/topology-required-placement": "example.org/rack",
+                "kai.scheduler/skip-podgrouper": "true",
+                "gpu-fraction": "0.9999",
+                "gpu-fraction-num-devices": "2",
+                "trainer-kai.dev/last-checkpoint": "2026-01-31T12:00:00.5+01:00",
+            },
+        ),
+        [],
+    ),
+    Case("a tenth in scientific notation", ({}, {"gpu-fraction": "1e-1"}), []),
+    Case(
+        "a queue with a capital",
+        ({"kai.scheduler/queue": "Team"}, {}),
+        [
+            (
+                "metadata.labels[kai.scheduler/queue]: 'Team' must be 1 to 253 lower-case letters, "
+                "digits, '-' and '.', and each part between dots begin and end with a letter "
+                "or digit"
+            )
+        ],
+    ),
+    Case(
+        "numbers that are none",
+        ({}, {"kai.scheduler/batch-min-member": "0", "gpu-memory": "1Gi"}),
+        [
+            (
+                "metadata.annotations[kai.scheduler/batch-min-member]: '0' must be a whole number "
+                "from 1 on"
+            ),
+            "metadata.annotations[gpu-memory]: '1Gi' must be a whole number from 1 on",
+        ],
+    ),
+    Case(
+        "halves of wishes",
+        ({}, {"gpu-fraction-num-devices": "2", "kai.scheduler/topology-preferred-placement": "a"}),
+        [
+            (
+                "metadata.annotations[gpu-fraction-num-devices]: only together with gpu-fraction "
+                "or gpu-memory"
+            ),
+            (
+                "metadata.annotations[kai.scheduler/topology-preferred-placement]: only "
+                "together with kai.scheduler/topology"
+            ),
+        ],
+    ),
+    Case(
+        "a checkpoint without a zone, and a flag that is none",
+        (
+            {},
+            {
+                "trainer-kai.dev/last-checkpoint": "2026-01-31T12:00:00",
+                "kai.scheduler/skip-podgrouper": "yes",
+            },
+        ),
+        [
+            "metadata.annotations[kai.scheduler/skip-podgrouper]: 'yes' must be 'true' or 'false'",
+            (
+                "metadata.annotations[trainer-kai.dev/last-checkpoint]: '2026-01-31T12:00:00' must "
+                "be a time such as '2026-01-31T12:00:00Z'"
+            ),
+        ],
+    ),
+]
+WISH_CASES += [
+    Case(
+        f"a GPU fraction of {text!r}",
+        ({}, {"gpu-fraction": text}),
+        [f"metadata.annotations[gpu-fraction]: {text!r} {PART}"],
+    )
+    for text in ("0", "1", "1.0", "-0.5", "nan", "500m", "half", "")
+]
+
+
+@pytest.mark.parametrize("case", WISH_CASES, ids=ids)
+def test_wishes(case: Case[tuple[dict[str, str], dict[str, str]], list[str]]) -> None:
+    """What labels and annotations ask for can be meant."""
+    labels, annotations = case.given
+    pod = decode(Pod, encode({"metadata": {"labels": labels, "annotations": annotations}}))
+
+    assert [str(fault) for fault in pod_faults(pod)] == case.want
