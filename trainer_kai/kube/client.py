@@ -23,6 +23,8 @@ from trainer_kai.kube.access import Access
 from trainer_kai.kube.answer import check
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import ApiError, Throttled, Unauthorized, Unavailable, is_retryable
+from trainer_kai.kube.fenced import FencedTransport
+from trainer_kai.kube.lease import Fence
 from trainer_kai.kube.request import AS_IS, Body, Deletion, Patch, PatchKind, Request, Write
 from trainer_kai.kube.transport import Transport
 
@@ -81,6 +83,11 @@ class Client:
     async def close(self) -> None:
         """Close every connection."""
         await self._transport.close()
+
+    def behind(self, fence: Fence) -> "Client":
+        """Return this client with a leader's fence before each write; closing it closes nothing."""
+        fenced = FencedTransport(self._transport, fence, self.clock)
+        return Client(self.access, fenced, self.clock, self._observer, patience_s=self.patience_s)
 
     # Reading
 

@@ -19,6 +19,7 @@ from trainer_kai.kube.request import Request
 
 __all__ = ["Transport", "headers_for", "unavailable", "untrusted"]
 
+_WRONG_DATE = (9, 10)  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and …_HAS_EXPIRED
 _WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
 
 
@@ -68,7 +69,9 @@ def unavailable(request: Request, message: str, *, was_sent: bool) -> Unavailabl
 
 def untrusted(access: Access, reason: str, code: int) -> ConfigError:
     """Return the error of an API server that does not show a certificate we trust."""
-    if code in _WRONG_NAME:
+    if code in _WRONG_DATE:
+        field, cure = "certificate-authority", "look at the date of both machines, or renew it"
+    elif code in _WRONG_NAME:
         field, cure = "tls-server-name", "set it to a name that the certificate is for"
     else:
         field, cure = "certificate-authority", "give the authority that this cluster has now"

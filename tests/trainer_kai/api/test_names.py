@@ -12,7 +12,6 @@ from trainer_kai.api import names
 from trainer_kai.api.syntax import is_label_name
 
 ROOMS = ("trainer_kai", "webhook", "scheduler")
-STILL = {"trainer_kai/kube/actions.py", "trainer_kai/settings.py"}  # written before names.py was
 NAMES = {name: value for name, value in vars(names).items() if name.isupper()}
 PRODUCT = [
     path
@@ -61,8 +60,6 @@ def test_no_other_file_spells_a_name() -> None:
     found = {
         str(path.relative_to(ROOT)): spelled(path.read_text()) for path in PRODUCT if path != here
     }
-    for path in STILL:
-        found.pop(path, None)
 
     assert here in PRODUCT
     assert {path: texts for path, texts in found.items() if texts} == {}

@@ -15,7 +15,6 @@ from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.client import Client, Unobserved
 from trainer_kai.kube.errors import Unavailable
-from trainer_kai.kube.fenced import FencedTransport
 from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, Term
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.transport import Transport
@@ -27,9 +26,8 @@ def leading(clock: VirtualClock, wire: Transport) -> tuple[Client, Fence]:
     """Return a client whose writes are let through for ten seconds."""
     term = Term(LeaseRecord("me", 15, "", "", 0), 10)
     fence = Fence(term, 4, clock.monotonic_s)
-    fenced = FencedTransport(wire, fence, clock)
     access = Access("https://fake", Token(""))
-    return Client(access, fenced, clock, Unobserved()), fence
+    return Client(access, wire, clock, Unobserved()).behind(fence), fence
 
 
 async def test_after_the_fence_fell_only_reads_go_through() -> None:

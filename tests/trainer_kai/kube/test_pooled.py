@@ -93,7 +93,7 @@ async def test_a_proxy_that_leads_there() -> None:
 async def test_a_certificate_for_another_name() -> None:
     """The name that the certificate is for can be given."""
     trusting = Trust(access_to(Wire(answering(200))).trust.authority, server_name="localhost")
-    async with Wire.open(answering(200), server_tls(), host="0.0.0.0") as wire:
+    async with Wire.open(answering(200), server_tls(), host="127.0.0.2") as wire:
         access = access_to(wire)
         elsewhere = access.server.replace("127.0.0.1", "127.0.0.2")
         transport = PooledTransport(replace(access, server=elsewhere, trust=trusting))

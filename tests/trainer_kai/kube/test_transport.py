@@ -29,6 +29,7 @@ from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.errors import Unavailable
 from trainer_kai.kube.pooled import PooledTransport
 from trainer_kai.kube.request import Request
+from trainer_kai.kube.transport import untrusted
 
 # Answers
 
@@ -250,15 +251,17 @@ async def test_a_request_is_cancelled(kind: Kind) -> None:
 
 # TLS
 
+ELSEWHERE = "127.0.0.2"  # on loopback as well, but not in the certificate
+
 
 def elsewhere(access: Access) -> Access:
     """Name the same server by an address that its certificate is not for."""
-    return replace(access, server=access.server.replace("127.0.0.1", "127.0.0.2"))
+    return replace(access, server=access.server.replace("127.0.0.1", ELSEWHERE))
 
 
 def untrusting(access: Access) -> Access:
     """Trust what the machine trusts."""
-    return replace(access, trust=Trust())
+    return replace(elsewhere(access), trust=Trust())
 
 
 TLS: list[Case[Callable[[Access], Access], str]] = [
@@ -273,7 +276,7 @@ async def test_a_server_that_is_not_trusted(
     kind: Kind, case: Case[Callable[[Access], Access], str]
 ) -> None:
     """Which field to change; nothing is said to such a server."""
-    async with Wire.open(answering(200), server_tls(), host="0.0.0.0") as wire:
+    async with Wire.open(answering(200), server_tls(), host=ELSEWHERE) as wire:
         access = case.given(access_to(wire))
         transport = kind(access)
         with pytest.raises(ConfigError, match=f"^the test: {case.want.format(access.server)}"):
@@ -286,6 +289,14 @@ async def test_a_server_that_is_not_trusted(
         assert wire.asked == []
 
 
+@pytest.mark.parametrize("code", [9, 10], ids=["not yet valid", "expired"])
+def test_a_certificate_of_another_time_is_told_as_that(code: int) -> None:
+    """Another authority would not help whose date is wrong."""
+    error = untrusted(Access("https://here", Token(""), origin="the test"), "bad date", code)
+
+    assert "look at the date of both machines" in str(error)
+
+
 @BOTH
 async def test_a_server_that_is_not_checked(kind: Kind) -> None:
     """Who asks for it gets it."""
@@ -293,7 +304,7 @@ async def test_a_server_that_is_not_checked(kind: Kind) -> None:
     def change(access: Access) -> Access:
         return replace(elsewhere(access), trust=Trust(insecure=True))
 
-    async with Wire.open(answering(200), server_tls(), host="0.0.0.0") as wire:
+    async with Wire.open(answering(200), server_tls(), host=ELSEWHERE) as wire:
         transport = kind(change(access_to(wire)))
         assert (await transport.send(GET, LONG_S)).status == 200
         await transport.close()
