@@ -5,7 +5,7 @@ import msgspec
 from trainer_kai.api.meta import Condition, Meta, TemplateMeta
 from trainer_kai.api.pod import PodTemplate
 
-__all__ = ["Job", "JobSpec", "JobStatus", "JobTemplate"]
+__all__ = ["Job", "JobCounts", "JobSpec", "JobStatus", "JobTemplate"]
 
 
 class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -38,6 +38,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Meta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class JobCounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How many jobs of one replicatedJob are how far; it counts jobs, not pods."""
+
+    name: str
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    active: int = 0
+    suspended: int = 0
 
 
 class JobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):

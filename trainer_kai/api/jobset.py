@@ -2,7 +2,7 @@
 
 import msgspec
 
-from trainer_kai.api.job import JobTemplate
+from trainer_kai.api.job import JobCounts, JobTemplate
 from trainer_kai.api.meta import Condition, Meta
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "JobSetSpec",
     "JobSetStatus",
     "ReplicatedJob",
-    "ReplicatedJobStatus",
     "StartupPolicy",
 ]
 
@@ -57,24 +56,13 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
     managed_by: str = ""
 
 
-class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Counts of jobs, not of pods."""
-
-    name: str
-    ready: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    active: int = 0
-    suspended: int = 0
-
-
 class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """How far the whole is; `restarts` is the current attempt."""
 
     conditions: tuple[Condition, ...] = ()
     restarts: int = 0
     terminal_state: str = ""
-    replicated_jobs_status: tuple[ReplicatedJobStatus, ...] = ()
+    replicated_jobs_status: tuple[JobCounts, ...] = ()
 
 
 class JobSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):

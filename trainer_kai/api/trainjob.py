@@ -3,12 +3,12 @@
 import msgspec
 
 from trainer_kai.api.container import Resources
+from trainer_kai.api.job import JobCounts
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.names import TRAINER
 from trainer_kai.api.runtime import JobSetTemplate
 
 __all__ = [
-    "JobStatusCount",
     "RuntimePatch",
     "RuntimeRef",
     "TrainJob",
@@ -58,22 +58,11 @@ class TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
     managed_by: str = ""
 
 
-class JobStatusCount(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Counts of jobs, not of pods, of one replicatedJob."""
-
-    name: str
-    ready: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    active: int = 0
-    suspended: int = 0
-
-
 class TrainJobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """How far the training is."""
 
     conditions: tuple[Condition, ...] = ()
-    jobs_status: tuple[JobStatusCount, ...] = ()
+    jobs_status: tuple[JobCounts, ...] = ()
 
 
 class TrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
