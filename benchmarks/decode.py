@@ -22,6 +22,9 @@ from tests.support.tree import ROOT
 __all__ = ["main"]
 
 _ROUNDS: Final = 5
+_TIMES_JSON: Final = 8
+_MOST_BYTES: Final = 1536
+_TIMES_RETAINED: Final = 3
 _SIBLINGS: Final = 64
 _PODS: Final = 10_000
 _PAGE: Final = 500
@@ -162,6 +165,7 @@ async def _add_speed(table: Table, kind: str, text: str, folder: Path) -> None:
             best, names = await _run(_LOOP.format(way=source), str(file))
             assert names == _SIBLINGS
             seconds[way] = min(best, seconds.get(way, best))
+    assert seconds["json.loads"] / seconds["ours"] >= _TIMES_JSON
     size = f"{sum(map(len, texts)) // _SIBLINGS:,}"
     for way, best in seconds.items():
         faster = (f"{seconds[floor] / best:.1f}" for floor in ("json.loads", "kubernetes"))
@@ -180,6 +184,8 @@ async def _add_memory(table: Table, name: str, text: str, folder: Path) -> None:
     traced = _Memory(*await _run(_MEMORY, str(pages), "traced"))
     assert {run.pods for run in [*runs, traced]} == {_PODS}
     best = _Memory(*map(min, zip(*runs, strict=True)))
+    assert best.retained <= _MOST_BYTES
+    assert best.peak < _TIMES_RETAINED * best.retained
     figures = (best.retained, best.peak, traced.traced, traced.most_traced)
     row = [f"{best.seconds * 1e6:.1f}", *(f"{figure:,.0f}" for figure in figures)]
     table.add_row(kind, of_each_job, *row)
