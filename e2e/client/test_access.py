@@ -22,7 +22,7 @@ from e2e.cluster.certificates import Authority, KeyPair
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import SERVICE_ACCOUNTS
 from trainer_kai.errors import ConfigError, TrainerKaiError
-from trainer_kai.kube.client import Client
+from trainer_kai.kube.client import Client, Patience
 from trainer_kai.kube.connect import command_client
 from trainer_kai.kube.errors import Forbidden, Unauthorized, Unavailable
 from trainer_kai.kube.request import Target
@@ -51,8 +51,8 @@ async def _told(connect: Connect, kubeconfig: Path) -> TrainerKaiError:
 
 
 async def _ask(connect: Connect, kubeconfig: Path) -> None:
-    async with connect(kubeconfig) as client:
-        client.patience_s = 0.5
+    async with connect(kubeconfig) as given:
+        client = given.with_patience(Patience(total_s=0.5))
         await client.list(Target(CONFIG_MAPS, "default"))
 
 

@@ -147,7 +147,7 @@ async def test_only_the_very_pod_is_bound(cluster: Cluster, client: Client, name
     uid = made["metadata"]["uid"]
     await bind(client, key, "node-0", uid=uid, annotations={"example.com/why": "test"})
     with pytest.raises(Conflict, match="already assigned to node"):
-        await bind(client, key, "node-1")
+        await bind(client, key, "node-1", uid=uid)
 
     found = await _read(cluster, namespace, "a")
     assert found["spec"]["nodeName"] == "node-0"
@@ -158,9 +158,9 @@ async def test_a_budget_stops_an_eviction_at_once(
     cluster: Cluster, client: Client, namespace: str
 ) -> None:
     """What a disruption budget forbids is an answer for the caller, not a thing to wait for."""
-    await _make_pod(cluster, namespace, "a", app="kept")
+    made = await _make_pod(cluster, namespace, "a", app="kept")
     key = Key(namespace, "a")
-    await bind(client, key, "node-0")
+    await bind(client, key, "node-0", uid=made["metadata"]["uid"])
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

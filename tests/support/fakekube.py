@@ -35,6 +35,7 @@ class FakeKube:
 
     def __init__(self, piece_bytes: int = 1 << 16) -> None:
         self.asked: list[Request] = []
+        self.lags = False  # whoever wants to follow is told to list, and the other way round
         self._piece_bytes = piece_bytes
         self._objects: dict[str, dict[str, Any]] = {}
         self._version = 0
@@ -141,7 +142,7 @@ class FakeKube:
         assert silence_s > 0
         refusal = self._refusal(request)
         since = int(dict(request.query)["resourceVersion"])
-        if refusal is None and since < self._oldest:
+        if refusal is None and (since < self._oldest or self.lags):
             refusal = _refused(410)
         if refusal is not None:
             check(request, refusal)

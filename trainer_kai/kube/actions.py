@@ -6,17 +6,16 @@ from typing import Final
 
 import msgspec
 
-from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.names import AUTHENTICATION, AUTHORIZATION
 from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.request import object_path, post
 
 __all__ = ["Question", "ServiceToken", "Verdict", "bind", "evict", "is_allowed", "request_token"]
 
 _REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
-_PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
 _ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, PartialObject)  # noqa: FBT003
 
 
@@ -60,20 +59,19 @@ async def bind(
     pod: Key,
     node: str,
     *,
-    uid: str = "",
+    uid: str,
     annotations: Mapping[str, str] | None = None,
 ) -> None:
-    """Put a pod on a node, for good; with *uid* only this very pod, and no successor of its name.
+    """Put this very pod, and no successor of its name, on a node, for good.
 
     The annotations are written onto the pod in the same step. The answer is a Status and is not
-    read: 201 is all it says.
+    read: 201 is all it says. To hear of a 429 instead of waiting: `client.with_patience(…)`.
     """
-    metadata = {"name": pod.name, "namespace": pod.namespace, "annotations": annotations or {}}
-    if uid:
-        metadata["uid"] = uid
+    name = {"name": pod.name, "namespace": pod.namespace, "uid": uid}
+    metadata = {**name, "annotations": annotations or {}}
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-    await client.send(post(object_path(_PODS, pod, "binding"), body))
+    await client.send(post(object_path(PODS, pod, "binding"), body))
 
 
 async def evict(client: Client, pod: Key, *, uid: str = "", grace_s: int | None = None) -> None:
@@ -89,7 +87,7 @@ async def evict(client: Client, pod: Key, *, uid: str = "", grace_s: int | None 
         "metadata": {"name": pod.name, "namespace": pod.namespace},
         "deleteOptions": options,
     }
-    request = post(object_path(_PODS, pod, "eviction"), body)
+    request = post(object_path(PODS, pod, "eviction"), body)
     await client.send(replace(request, waits_when_throttled=False))
 
 
@@ -111,8 +109,8 @@ async def is_allowed(client: Client, question: Question) -> Verdict:
             "groups": list(question.groups),
         },
     }
-    answer = await client.send(post(_REVIEWS, body, repeatable=True))
-    return decode(_Reviewed, answer).status
+    answer = await client.ask(_Reviewed, post(_REVIEWS, body, repeatable=True))
+    return answer.status
 
 
 async def request_token(
@@ -125,5 +123,5 @@ async def request_token(
         "spec": {"audiences": list(audiences), "expirationSeconds": good_for_s},
     }
     path = object_path(_ACCOUNTS, account, "token")
-    answer = await client.send(post(path, body, repeatable=True))
-    return decode(_Vouched, answer).status
+    answer = await client.ask(_Vouched, post(path, body, repeatable=True))
+    return answer.status

@@ -4,16 +4,25 @@ Every refusal becomes one of our errors, with the API server's own words where i
 is a Status object, or the text of whatever stands before the API server.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from trainer_kai.kube.errors import ApiError, Refusal, error_for
+from trainer_kai.api.decode import DecodeError, Page, decode, decode_page
+from trainer_kai.api.meta import Object
+from trainer_kai.kube.errors import ApiError, Garbled, Refusal, error_for
 from trainer_kai.kube.request import Request
 
-__all__ = ["Answer", "check", "error_of_line"]
+__all__ = ["Answer", "check", "error_of_line", "read", "read_page", "readable"]
+
+S = TypeVar("S")
+T = TypeVar("T", bound=Object)
+Text: TypeAlias = bytes | msgspec.Raw
 
 _LONGEST_TEXT: Final = 300
+_LONGEST_WAIT_S: Final = 60.0  # whoever asks for more is not an API server, or is mistaken
 # A version newer than the API server has ever seen: its data was restored or it lags behind.
 _FROM_THE_FUTURE: Final = "ResourceVersionTooLarge"
 
@@ -47,8 +56,8 @@ def check(request: Request, answer: Answer) -> bytes:
     if answer.status < 300:
         return answer.body
     status = _read_status(answer.body)
-    wait = _seconds(answer.retry_after) or _wait_of(status)
-    raise _error(request, answer.status, status, wait)
+    wait_s = _seconds(answer.retry_after) or _wait_of(status)
+    raise _error(request, answer.status, status, wait_s)
 
 
 def error_of_line(request: Request, status: bytes | msgspec.Raw) -> ApiError:
@@ -57,11 +66,34 @@ def error_of_line(request: Request, status: bytes | msgspec.Raw) -> ApiError:
     return _error(request, told.code or 500, told, _wait_of(told))
 
 
-def _error(request: Request, code: int, status: _Status, wait: float | None) -> ApiError:
+def read(struct: type[S], request: Request, data: Text) -> S:
+    """Return what a good answer holds; `Garbled` if that cannot be read."""
+    with readable(request):
+        return decode(struct, data)
+
+
+def read_page(struct: type[T], request: Request, data: bytes) -> Page[T]:
+    """Return the page of a list that a good answer holds."""
+    with readable(request):
+        return decode_page(struct, data)
+
+
+@contextmanager
+def readable(request: Request) -> Iterator[None]:
+    """Raise `Garbled` for what cannot be read."""
+    try:
+        yield
+    except DecodeError as error:
+        message = f"the answer makes no sense: {error}"
+        raise Garbled(Refusal(str(request), 200, "", message)) from error
+
+
+def _error(request: Request, code: int, status: _Status, wait_s: float | None) -> ApiError:
     reason = status.reason or ""
     if any(cause.reason == _FROM_THE_FUTURE for cause in _causes(status)):
         code, reason = 410, _FROM_THE_FUTURE
-    return error_for(Refusal(str(request), code, reason, status.message or "", wait))
+    wait_s = None if wait_s is None else min(wait_s, _LONGEST_WAIT_S)
+    return error_for(Refusal(str(request), code, reason, status.message or "", wait_s))
 
 
 def _read_status(body: bytes | msgspec.Raw) -> _Status:

@@ -7,20 +7,22 @@ Repeating is done here and nowhere else, by these rules:
 3. Any other failure is tried again only if the request is repeatable.
 4. After a 401 the credentials are read anew, once; then the process has to end.
 5. All of it within the patience of the client. The last error is the one that is raised.
+6. An answer that cannot be read is `Garbled`, and is not asked for again: a write was done.
 """
 
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from trainer_kai.api.decode import Page, decode, decode_page
+from trainer_kai.api.decode import Page
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
 from trainer_kai.clock import Clock
 from trainer_kai.kube import request as build
 from trainer_kai.kube.access import Access
-from trainer_kai.kube.answer import check
+from trainer_kai.kube.answer import check, read, read_page
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import ApiError, Throttled, Unauthorized, Unavailable, is_retryable
 from trainer_kai.kube.fenced import FencedTransport
@@ -28,16 +30,24 @@ from trainer_kai.kube.lease import Fence
 from trainer_kai.kube.request import AS_IS, Body, Deletion, Patch, PatchKind, Request, Write
 from trainer_kai.kube.transport import Transport
 
-__all__ = ["Client", "Observer", "Unobserved"]
+__all__ = ["Client", "Observer", "Patience", "Unobserved"]
 
+S = TypeVar("S")
 T = TypeVar("T", bound=Object)
 
-_TIMEOUT_S: Final = 30.0
-_PATIENCE_S: Final = 30.0
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 5.0
 _PAGE: Final = 500
 ANY_OF_THAT_NAME: Final = Deletion()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for one answer, and how long to go on asking."""
+
+    timeout_s: float = 30.0
+    total_s: float = 30.0
+    waits_when_throttled: bool = True  # False: who sends adapts to a 429 himself
 
 
 class Observer(Protocol):
@@ -72,13 +82,13 @@ class Client:
         clock: Clock,
         observer: Observer,
         *,
-        patience_s: float = _PATIENCE_S,
+        patience: Patience = Patience(),
     ) -> None:
         self.access = access
         self.clock = clock
         self._transport = transport
         self._observer = observer
-        self.patience_s = patience_s  # for how long one request is tried again
+        self._patience = patience
 
     async def close(self) -> None:
         """Close every connection."""
@@ -87,13 +97,18 @@ class Client:
     def behind(self, fence: Fence) -> "Client":
         """Return this client with a leader's fence before each write; closing it closes nothing."""
         fenced = FencedTransport(self._transport, fence, self.clock)
-        return Client(self.access, fenced, self.clock, self._observer, patience_s=self.patience_s)
+        return Client(self.access, fenced, self.clock, self._observer, patience=self._patience)
+
+    def with_patience(self, patience: Patience) -> "Client":
+        """Return this client with another patience; only one of them has to be closed."""
+        return Client(self.access, self._transport, self.clock, self._observer, patience=patience)
 
     # Reading
 
-    async def get(self, resource: Resource[T], key: Key) -> T:
-        """Read one object."""
-        return decode(resource.struct, await self.send(build.get(resource, key)))
+    async def get(self, resource: Resource[T], key: Key, *, only_metadata: bool = False) -> T:
+        """Read one object; of metadata alone into a resource of `PartialObject`."""
+        asked = build.get(resource, key, only_metadata=only_metadata)
+        return await self.ask(resource.struct, asked)
 
     async def pages(self, target: build.Target[T], *, limit: int = _PAGE) -> AsyncIterator[Page[T]]:
         """Read a list page by page; every page is of the moment that the first one was read."""
@@ -107,8 +122,8 @@ class Client:
 
     async def page(self, target: build.Target[T], limit: int, token: str = "") -> Page[T]:
         """Read one page of a list."""
-        data = await self.send(build.list_page(target, limit, token))
-        return decode_page(target.resource.struct, data)
+        asked = build.list_page(target, limit, token)
+        return read_page(target.resource.struct, asked, await self.send(asked))
 
     async def list(self, target: build.Target[T]) -> list[T]:
         """Read a list whole, where it is known to be short."""
@@ -120,12 +135,11 @@ class Client:
         self, resource: Resource[T], namespace: str, body: Body, write: Write = AS_IS
     ) -> T:
         """Make an object."""
-        made = await self.send(build.create(resource, namespace, body, write))
-        return decode(resource.struct, made)
+        return await self.ask(resource.struct, build.create(resource, namespace, body, write))
 
     async def replace(self, resource: Resource[T], key: Key, body: Body, write: Write = AS_IS) -> T:
         """Write an object whole; a `Conflict` says that it was changed since it was read."""
-        return decode(resource.struct, await self.send(build.replace(resource, key, body, write)))
+        return await self.ask(resource.struct, build.replace(resource, key, body, write))
 
     async def merge(self, resource: Resource[T], key: Key, fields: Body, write: Write = AS_IS) -> T:
         """Set some fields of an object; null removes one, a list replaces a list."""
@@ -157,28 +171,29 @@ class Client:
         await self.send(build.delete(resource, key, deletion))
 
     async def _patch(self, resource: Resource[T], key: Key, change: Patch, write: Write) -> T:
-        data = await self.send(build.patch(resource, key, change, write))
-        return decode(resource.struct, data)
+        return await self.ask(resource.struct, build.patch(resource, key, change, write))
 
     # Sending
 
-    async def send(
-        self, request: Request, *, timeout_s: float = _TIMEOUT_S, patience_s: float | None = None
-    ) -> bytes:
+    async def ask(self, struct: type[S], request: Request) -> S:
+        """Send any request and read what its answer holds."""
+        return read(struct, request, await self.send(request))
+
+    async def send(self, request: Request, *, patience: Patience | None = None) -> bytes:
         """Send any request and return the body of its answer."""
-        patience_s = self.patience_s if patience_s is None else patience_s
-        until_s = self.clock.monotonic_s() + patience_s
+        patience = patience or self._patience
+        until_s = self.clock.monotonic_s() + patience.total_s
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
         renewed = False
         while True:
             try:
-                return await self._once(request, timeout_s)
+                return await self._once(request, patience.timeout_s)
             except Unauthorized as error:
                 if renewed or not await self.access.credentials.renew():
                     raise self._unknown(error) from error
                 renewed = True
             except ApiError as error:
-                if not _may_repeat(request, error):
+                if not _may_repeat(request, error, patience):
                     raise
                 wait_s = backoff.next_s(error.retry_after_s)
                 if self.clock.monotonic_s() + wait_s > until_s:
@@ -222,9 +237,9 @@ class Client:
         return check(request, answer)
 
 
-def _may_repeat(request: Request, error: ApiError) -> bool:
+def _may_repeat(request: Request, error: ApiError, patience: Patience) -> bool:
     if isinstance(error, Throttled):
-        return request.waits_when_throttled
+        return request.waits_when_throttled and patience.waits_when_throttled
     if isinstance(error, Unavailable) and not error.was_sent:
         return True
     return is_retryable(error) and request.repeatable

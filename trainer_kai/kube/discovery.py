@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
@@ -82,10 +81,8 @@ class Discovery:
         """Ask anew."""
         served: list[tuple[Resource[Any], _Resource]] = []
         for root in ("/api", "/apis"):
-            data = await self._client.send(
-                Request("GET", root, accept=_AGGREGATED, repeatable=True)
-            )
-            served += _resources(decode(_Groups, data))
+            asked = Request("GET", root, accept=_AGGREGATED, repeatable=True)
+            served += _resources(await self._client.ask(_Groups, asked))
         self._served = served
         self._asked_s = self._client.clock.monotonic_s()
 

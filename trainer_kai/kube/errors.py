@@ -9,7 +9,8 @@
     ├── Invalid     400, 422  the object or the request is wrong
     ├── WatchExpired     410  the version asked for is gone: list again
     ├── Throttled        429  later, and how much later
-    └── Unavailable      5xx  or nobody answered, or the connection broke
+    ├── Unavailable      5xx  or nobody answered, or the connection broke
+    └── Garbled          2xx  but we cannot read it; a write was done all the same
 
 Nothing of the HTTP library leaves this room: its errors are chained to these. Whether trying the
 same again can help is `is_retryable`, and nothing else.
@@ -24,6 +25,7 @@ __all__ = [
     "ApiError",
     "Conflict",
     "Forbidden",
+    "Garbled",
     "Invalid",
     "NotFound",
     "Refusal",
@@ -105,6 +107,10 @@ class Unavailable(ApiError):
     def __init__(self, refusal: Refusal, *, was_sent: bool = True) -> None:
         super().__init__(refusal)
         self.was_sent = was_sent  # False: it never reached the API server, so nothing happened
+
+
+class Garbled(ApiError):
+    """The answer is no JSON, or an object whose fields are not what we take them for."""
 
 
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {

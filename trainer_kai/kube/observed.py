@@ -63,7 +63,7 @@ class Observed:
     def watch_read(self, resource: str, event: str) -> None:
         """Count an event; if nothing came before it, say that the trouble is over."""
         self._metrics.watch_events.labels(resource, event).inc()
-        if self._troubles[resource]:
+        if self._troubles[resource] and event != "PAGE":  # a list alone may lead nowhere
             self._troubles[resource] = ""
             _LOG.info("watch goes on", resource=resource)
 

@@ -13,29 +13,31 @@ The contract with the consumer:
    is not the one we trust, end the watch.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from trainer_kai.api.decode import DecodeError, decode, decode_line
+from trainer_kai.api.decode import decode_line
 from trainer_kai.api.meta import Object, PartialObject
 from trainer_kai.kube import request as build
-from trainer_kai.kube.answer import error_of_line
+from trainer_kai.kube.answer import error_of_line, readable
 from trainer_kai.kube.backoff import Backoff
-from trainer_kai.kube.client import Client
+from trainer_kai.kube.client import Client, Patience
 from trainer_kai.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, WatchExpired
 from trainer_kai.kube.known import Change, Known
 from trainer_kai.kube.lines import Lines
 from trainer_kai.kube.reading import Unreadable, read_object, read_page
 from trainer_kai.kube.request import Request, Target
-from trainer_kai.kube.transport import unavailable
 
 __all__ = ["Pace", "Watch", "WatchObserver"]
 
 T = TypeVar("T", bound=Object)
 
-_LONGEST_PAGE: Final = 32_000
+_LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as anybody can wait
+_AT_ONCE: Final = 50
+_NONE: Final = Patience(total_s=0)
 _SHORT_S: Final = 1.0  # a request that follows for less and tells nothing is no success
 
 
@@ -85,7 +87,7 @@ class Watch(Generic[T]):
         self._observer = observer
         self._pace = pace
         self._jitter = jitter
-        self._name = str(target.resource)
+        self._name = _name(target)
         self._known: Known[T] = Known()
         self._version = ""  # the last one told; "" asks for a list
         self._page_items = pace.page_items
@@ -137,17 +139,17 @@ class Watch(Generic[T]):
             asked = build.list_page(self._target, self._page_items, token)
             try:
                 # To fail at the first page loses nothing, and says at once that there is trouble.
-                data = await self._client.send(asked, patience_s=None if token else 0)
+                data = await self._client.send(asked, patience=None if token else _NONE)
             except WatchExpired:  # it took too long: fewer pages are faster
                 self._page_items = min(self._page_items * 4, _LONGEST_PAGE)
                 raise
-            self._note("PAGE")
-            try:
+            self._observer.watch_read(self._name, "PAGE")
+            with readable(asked):
                 page = read_page(self._target.resource.struct, data)
-            except DecodeError as error:
-                raise _garbled(asked, error) from error
-            for item in page.items:
+            for number, item in enumerate(page.items, start=1):
                 _tell(on_change, self._listed(item))
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)  # a long list holds up nobody
             token = page.metadata.continue_token
             if not token:
                 _tell(on_change, self._known.end())
@@ -165,19 +167,17 @@ class Watch(Generic[T]):
                     self._line(asked, line, on_change)
 
     def _line(self, asked: Request, data: bytes, on_change: Callable[[Change[T]], None]) -> None:
-        try:
+        with readable(asked):
             line = decode_line(data)
             if line.type == "ERROR":
                 raise error_of_line(asked, line.object)
-            if line.type == "BOOKMARK":
-                current: T | Unreadable | PartialObject = decode(PartialObject, line.object)
-            else:
-                current = read_object(self._target.resource.struct, line.object)
-                _tell(on_change, self._happened(line.type, current))
-        except DecodeError as error:
-            raise _garbled(asked, error) from error
+            struct = PartialObject if line.type == "BOOKMARK" else self._target.resource.struct
+            current = read_object(struct, line.object)
+        if line.type != "BOOKMARK":
+            _tell(on_change, self._happened(line.type, cast("T | Unreadable", current)))
         self._version = current.metadata.resource_version
-        self._note(line.type)
+        self._observer.watch_read(self._name, line.type)
+        self._read += 1
 
     def _listed(self, item: T | Unreadable) -> Iterable[Change[T]]:
         if isinstance(item, Unreadable):
@@ -193,18 +193,18 @@ class Watch(Generic[T]):
             return self._known.vanished(current.metadata, current)
         return self._known.happened(current)
 
-    def _note(self, event: str) -> None:
-        self._read += 1
-        self._observer.watch_read(self._name, event)
-
 
 def _tell(on_change: Callable[[Change[T]], None], changes: Iterable[Change[T]]) -> None:
     for change in changes:
         on_change(change)
 
 
-def _garbled(asked: Request, error: DecodeError) -> ApiError:
-    return unavailable(asked, f"the answer makes no sense: {error}", was_sent=True)
+def _name(target: Target[Any]) -> str:
+    """Tell two watches of one kind apart, in as few words as there are watches."""
+    selected = (target.selection.labels, target.selection.fields)
+    where = f" in {target.namespace}" if target.namespace else ""
+    which = "".join(f" with {text}" for text in selected if text)
+    return f"{target.resource}{where}{which}"
 
 
 def _explain(resource: str, error: ApiError) -> str:

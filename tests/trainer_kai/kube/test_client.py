@@ -15,10 +15,11 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.access import Access
 from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client
+from trainer_kai.kube.client import Client, Patience
 from trainer_kai.kube.errors import (
     Conflict,
     Forbidden,
+    Garbled,
     Refusal,
     Throttled,
     Unauthorized,
@@ -177,9 +178,8 @@ async def test_how_often_a_request_is_sent(case: Case[Given, Ended]) -> None:
 async def test_patience_ends() -> None:
     """An API server that stays away is asked for as long as the patience lasts, ever less often."""
     run = Run(DOWN)
-    run.client.patience_s = 100
 
-    outcome = await run.to_its_end(run.client.send(SAFE))
+    outcome = await run.to_its_end(run.client.send(SAFE, patience=Patience(total_s=100)))
 
     assert isinstance(outcome, Unavailable)
     assert 94 <= run.clock.monotonic_s() <= 100
@@ -216,9 +216,30 @@ async def test_each_request_has_its_time() -> None:
     """The caller may give it less than usual."""
     run = Run(OK)
     await run.client.send(SAFE)
-    await run.client.send(SAFE, timeout_s=2.5)
+    await run.client.with_patience(Patience(timeout_s=2.5)).send(SAFE)
 
     assert run.transport.timeouts_s == [30.0, 2.5]
+
+
+async def test_who_sends_may_want_to_know_of_a_429() -> None:
+    """Whoever adapts how much he sends at once is told at once."""
+    run = Run(told({}, 429))
+    with pytest.raises(Throttled):
+        await run.client.with_patience(Patience(waits_when_throttled=False)).send(SAFE)
+
+    assert len(run.transport.asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"metadata": {"name": 7}, "items": 7}'])
+async def test_an_answer_that_cannot_be_read_is_an_error_of_ours(body: bytes) -> None:
+    """It is told with the request, and not asked for again: what was to be done is done."""
+    run = Run(Answer(200, body))
+    with pytest.raises(Garbled, match=r"^PATCH .*/pods/p: 200: the answer makes no sense"):
+        await run.client.merge(PODS, Key("a", "p"), {})
+    with pytest.raises(Garbled):
+        await run.client.list(Target(PODS))
+
+    assert len(run.transport.asked) == 2
 
 
 # Streams

@@ -17,6 +17,7 @@ from tests.support.tree import ROOT
 from tests.support.ways import access_to
 from tests.support.wire import Wire, answering
 from trainer_kai.errors import ConfigError
+from trainer_kai.kube.client import Patience
 from trainer_kai.kube.connect import command_client, process_client
 from trainer_kai.kube.errors import Unavailable
 from trainer_kai.kube.request import Request
@@ -116,9 +117,8 @@ async def test_a_command_through_a_proxy(tmp_path: Path) -> None:
         address = f"http://127.0.0.1:{proxy.port}"
         file = kubeconfig(tmp_path / "config", wire, **{"proxy-url": address})
         async with command_client(kubeconfig=file) as client:
-            client.patience_s = 0
             with pytest.raises(Unavailable, match="the proxy answers 407"):
-                await client.send(GET)
+                await client.send(GET, patience=Patience(total_s=0))
 
     assert [asked.method for asked in proxy.asked] == ["CONNECT"]
     assert wire.asked == []

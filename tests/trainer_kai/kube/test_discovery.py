@@ -7,14 +7,13 @@ import pytest
 from tests.support.apiserver import Transcript, told
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
-from trainer_kai.api.decode import DecodeError
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.client import Client, Patience, Unobserved
 from trainer_kai.kube.discovery import Discovery
-from trainer_kai.kube.errors import Forbidden
+from trainer_kai.kube.errors import Forbidden, Garbled
 
 
 def kind(plural: str, name: str, *short: str, scope: str = "Namespaced") -> dict[str, Any]:
@@ -57,7 +56,9 @@ class Run:
         self.clock = VirtualClock()
         self.transcript = Transcript(*answers)
         access = Access("https://h", Token(""))
-        client = Client(access, self.transcript, self.clock, Unobserved(), patience_s=0)
+        client = Client(
+            access, self.transcript, self.clock, Unobserved(), patience=Patience(total_s=0)
+        )
         self.discovery = Discovery(client)
 
     @property
@@ -174,5 +175,5 @@ async def test_an_answer_of_the_past() -> None:
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"items":[{"metadata":{},"versions":7}]}'])
 async def test_an_answer_that_cannot_be_read(answer: bytes) -> None:
     """It is an error of ours, not one of a library."""
-    with pytest.raises(DecodeError):
+    with pytest.raises(Garbled):
         await Run(Answer(200, answer)).discovery.find("pods")

@@ -186,6 +186,19 @@ async def test_failures_are_waited_out_longer_each_time() -> None:
         assert await _waits(run, 1) == pytest.approx([0.075])
 
 
+async def test_lists_that_lead_nowhere_are_read_ever_less_often() -> None:
+    """A lagging API server serves lists, and knows no watch from their version on."""
+    kube = FakeKube()
+    kube.put("a")
+    async with _running(kube) as run:
+        kube.lags = True
+        kube.break_streams()
+        await run.clock.advance(600)
+
+        assert len(kube.asked) < 2 * 35  # after a minute it is one list in half a minute
+        assert run.told == [(What.ADDED, "a")]
+
+
 async def test_an_api_server_that_is_away_at_the_start_is_told_at_once() -> None:
     """Nobody waits for the patience of a single request to learn why nothing comes."""
     kube = FakeKube()
@@ -211,14 +224,13 @@ async def test_a_stream_that_ends_at_once_is_not_asked_for_at_once() -> None:
     """Whatever stands before the API server and ends every stream does not make us spin."""
     kube = FakeKube()
     async with _running(kube) as run:
-        kube.end_streams()  # of this request something was heard: the list
         for _ in range(3):
             await run.clock.advance(0)
             kube.end_streams()
             await run.clock.advance(0)
             assert len(run.clock.waits_s) == 1
             await run.clock.advance(run.clock.waits_s[0])
-        assert len(kube.asked) == 6
+        assert len(kube.asked) == 5
 
 
 async def test_an_unreadable_object_is_not_there() -> None:
