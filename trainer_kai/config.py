@@ -167,7 +167,10 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
 
 def _file(flag: _Entry) -> Iterator[_Found]:
     """Read the keys of a YAML file, those in a section with its name before a point."""
-    path = flag.text or ""
+    if not flag.text:
+        yield FieldError(flag.label, "needs a value")
+        return
+    path = flag.text
     try:
         root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:

@@ -26,7 +26,7 @@ class FieldError(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class ConfigError(TrainerKaiError):

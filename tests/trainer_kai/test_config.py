@@ -224,6 +224,7 @@ FAULTS: list[Case[Sources, list[str]]] = [
             )
         ],
     ),
+    Case("no name of a file", ("", {}, ["--config"]), ["flag --config: needs a value"]),
     Case(
         "values that are right, but not together",
         ("leader: {retry_s: 9}", {}, ["--leader-renew-deadline-s=8"]),

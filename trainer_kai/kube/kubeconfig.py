@@ -30,6 +30,7 @@ __all__ = [
 Section: TypeAlias = Mapping[str, Any]
 
 _PLUGINS: Final = ("exec", "auth-provider")
+_IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
 _YES: Final = ("true", "True", "TRUE")
 _NULL: Final = "tag:yaml.org,2002:null"
 _PLAIN: Final = ("bool", "int", "float", "timestamp", "binary")
@@ -159,10 +160,14 @@ def is_address(server: str) -> bool:
 
 def _credentials(user: Entry, clock: Clock) -> Credentials:
     fields = user.fields
+    for name in _IMPERSONATION:
+        if fields.get(name):
+            message = "is not supported: nothing would be held to the rights of another user"
+            raise _fault(user.file, f"users[{user.name}].user.{name}", message)
+    if fields.get("tokenFile"):  # it is kept fresh, unlike a token beside it
+        return TokenFile(user.file.parent / str(fields["tokenFile"]), clock)
     if fields.get("token"):
         return Token(str(fields["token"]).strip())
-    if fields.get("tokenFile"):
-        return TokenFile(user.file.parent / str(fields["tokenFile"]), clock)
     if fields.get("username"):
         return Basic(str(fields["username"]), str(fields.get("password") or ""))
     return Token("")

@@ -71,9 +71,10 @@ class Observed:
         """Count an end, and say why there was one, if it is news."""
         cause = "time" if error is None else type(error).__name__
         self._metrics.watch_restarts.labels(resource, cause).inc()
-        if isinstance(error, WatchExpired):
+        if isinstance(error, WatchExpired):  # the normal course when an API server was restarted
             self._metrics.watch_relists.labels(resource).inc()
-        if trouble and trouble != self._troubles[resource]:
+            _LOG.info("watch lists again", resource=resource)
+        elif trouble and trouble != self._troubles[resource]:
             _LOG.warning("watch interrupted", resource=resource, trouble=trouble)
         self._troubles[resource] = trouble or self._troubles[resource]
 

@@ -14,17 +14,24 @@ from typing import Any, Final, NamedTuple
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.access import Access, Certificate
+from trainer_kai.kube.errors import ApiError
 from trainer_kai.kube.kubeconfig import Selected
 from trainer_kai.kube.oidc import Login
 
 __all__ = ["with_plugin"]
 
 _EARLY_S: Final = 60.0  # a token is replaced this long before it runs out
+_AGAIN_S: Final = 5.0  # between two attempts to replace one that is still good
 
 
 class _Fetched(NamedTuple):
     header: str
-    good_for_s: float
+    left_s: float  # until it ends
+
+    @property
+    def good_for_s(self) -> float:
+        """Return for how long it is used: one that is short-lived for half of its life."""
+        return max(self.left_s - min(_EARLY_S, self.left_s / 2), 0.0)
 
 
 class _Renewed:
@@ -36,19 +43,32 @@ class _Renewed:
         self._turn = asyncio.Lock()
         self._header = ""
         self._until_s = 0.0
+        self._ends_s = 0.0
 
     def keep(self, fetched: _Fetched) -> None:
         """Use a token for as long as it is good."""
+        now_s = self._clock.monotonic_s()
         self._header = fetched.header
-        self._until_s = self._clock.monotonic_s() + fetched.good_for_s
+        self._until_s = now_s + fetched.good_for_s
+        self._ends_s = now_s + fetched.left_s
 
     async def authorization(self) -> str:
         """Return the token, a new one where the old one is about to run out."""
         if self._is_over():
             async with self._turn:
                 if self._is_over():
-                    self.keep(await self._fetch())
+                    await self._replace()
         return self._header
+
+    async def _replace(self) -> None:
+        """Fetch the next one; what fails before the old one has ended is tried again later."""
+        try:
+            self.keep(await self._fetch())
+        except (ConfigError, ApiError):
+            left_s = self._ends_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise
+            self._until_s = self._clock.monotonic_s() + min(_AGAIN_S, left_s)
 
     async def renew(self) -> bool:
         """Fetch one, unless somebody just did; say whether it differs."""
@@ -131,20 +151,15 @@ def _token_of(status: dict[str, Any], selected: Selected, clock: Clock) -> _Fetc
         raise _fault(selected, f"the plugin gave no date but {expiry!r}") from error
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)
-    return _Fetched(f"Bearer {token}", _good_for_s((until - clock.now()).total_seconds()))
+    return _Fetched(f"Bearer {token}", (until - clock.now()).total_seconds())
 
 
 def _from_provider(login: Login) -> Callable[[], Awaitable[_Fetched]]:
     async def fetch() -> _Fetched:
         token, left_s = await login.token(_EARLY_S)
-        return _Fetched(f"Bearer {token}", _good_for_s(left_s))
+        return _Fetched(f"Bearer {token}", left_s)
 
     return fetch
-
-
-def _good_for_s(left_s: float) -> float:
-    """Return for how long a token is used: one that is short-lived for half of its life."""
-    return max(left_s - min(_EARLY_S, left_s / 2), 0.0)
 
 
 def _fault(selected: Selected, message: str) -> ConfigError:

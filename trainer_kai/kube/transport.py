@@ -53,7 +53,9 @@ async def headers_for(request: Request, access: Access) -> dict[str, str]:
     }
     authorization = await access.credentials.authorization()
     if not (authorization.isascii() and authorization.isprintable()):
-        message = "the token or password holds a line break or another character that cannot be"
+        message = (
+            "the token or password holds a line break or another character that cannot be sent"
+        )
         raise ConfigError([FieldError(access.origin, message)])
     if authorization:
         headers["Authorization"] = authorization

@@ -47,7 +47,7 @@ class Pace:
 
     page_items: int = 500
     first_wait_s: float = 0.1
-    longest_wait_s: float = 30.0
+    longest_wait_s: float = 10.0  # so long may a change be late once the API server is back
     silence_s: float = 150.0  # the API server sends a bookmark about every minute
     stream_s: int = 300  # one request follows for so long, or for up to twice that
 
@@ -98,13 +98,16 @@ class Watch(Generic[T]):
     ) -> None:
         """Tell every change, until cancelled."""
         backoff = Backoff(self._pace.first_wait_s, self._pace.longest_wait_s, self._jitter)
+        expired = False
         while True:
             read, began_s = self._read, self._client.clock.monotonic_s()
             error = await self._try(on_change, on_synced)
             progress = self._read > read
             lasted_s = self._client.clock.monotonic_s() - began_s
-            if progress or lasted_s > self._pace.longest_wait_s:
-                backoff.reset()
+            is_first_expiry = isinstance(error, WatchExpired) and not expired
+            expired = isinstance(error, WatchExpired)
+            if progress or is_first_expiry or lasted_s > self._pace.longest_wait_s:
+                backoff.reset()  # an answer is good news, unless it is the same one again
             self.trouble = "" if error is None else _explain(self._name, error)
             self._observer.watch_ended(self._name, self.trouble, error)
             if error is not None or not (progress or lasted_s > _SHORT_S):
@@ -211,6 +214,6 @@ def _explain(resource: str, error: ApiError) -> str:
     """Say what is wrong, and what would help where we know it."""
     if isinstance(error, Forbidden):
         return f"{error}; the verbs needed are list and watch on {resource}"
-    if isinstance(error, NotFound):
+    if isinstance(error, NotFound) and "." in resource:
         return f"{error}; {resource} are not served: is their CRD installed?"
     return str(error)

@@ -153,7 +153,7 @@ USERS: list[Case[str, str]] = [
     Case("a token that looks like a number", "token: 0123", "Bearer 0123"),
     Case("a token that looks like a date", "token: 2001-01-01", "Bearer 2001-01-01"),
     Case("a token that looks like no bool", "token: yes", "Bearer yes"),
-    Case("a token before a file", "token: t\ntokenFile: none", "Bearer t"),
+    Case("a file before a token", "token: t\ntokenFile: sub/token", "Bearer from the file"),
     Case("a file", "tokenFile: sub/token", "Bearer from the file"),
     Case("a name and a password", "username: u\npassword: 1e3", f"Basic {encoded('u:1e3')}"),
     Case("a name alone", "username: u", f"Basic {encoded('u:')}"),
@@ -202,6 +202,14 @@ FAULTS: list[Case[Change, str]] = [
         "a current context that is not there",
         lambda whole: whole.update({"current-context": "x"}),
         ": current-context: there is no context 'x'; there is: a",
+    ),
+    Case(
+        "rights of somebody else",
+        only("user", {"token": "t", "as": "somebody"}),
+        (
+            ": users[a].user.as: is not supported: nothing would be held to the rights of another"
+            " user"
+        ),
     ),
     Case(
         "no contexts at all",

@@ -95,7 +95,9 @@ def test_restarts_are_counted_by_their_cause() -> None:
     metrics = Metrics()
     observed = Observed(metrics)
     observed.watch_ended("pods", "", None)
-    observed.watch_ended("pods", "gone", WatchExpired(Refusal("GET", 410, "Expired", "gone")))
+    with capture_logs() as told:
+        observed.watch_ended("pods", "gone", WatchExpired(Refusal("GET", 410, "Expired", "gone")))
+    assert [(line["event"], line["log_level"]) for line in told] == [("watch lists again", "info")]
 
     value = metrics.registry.get_sample_value
     restarts = [

@@ -109,6 +109,28 @@ async def test_a_token_is_replaced_before_it_ends(
     assert (await header(access), plugin.runs) == ("Bearer two", 2)
 
 
+async def test_a_program_that_fails_once_is_run_again_while_the_token_lasts(
+    plugin: Plugin,
+) -> None:
+    """A minute is left when the next token is asked for, and that is enough for another try."""
+    plugin.says({"token": "one", "expirationTimestamp": in_s(plugin, 600)})
+    access = await plugin.find()
+    good = plugin.program.read_text()
+    plugin.script("exit 1\n")
+    await plugin.clock.advance(540)
+    assert await header(access) == "Bearer one"
+
+    plugin.program.write_text(good)
+    plugin.says({"token": "two", "expirationTimestamp": in_s(plugin, 1200)})
+    await plugin.clock.advance(5)
+    assert await header(access) == "Bearer two"
+
+    plugin.script("exit 1\n")
+    await plugin.clock.advance(1200)
+    with pytest.raises(ConfigError):
+        await header(access)
+
+
 async def test_one_run_is_enough_for_all(plugin: Plugin) -> None:
     """Many requests find out at once that a token ends, or that it is refused."""
     plugin.says({"token": "one", "expirationTimestamp": in_s(plugin, 600)})

@@ -186,6 +186,21 @@ async def test_failures_are_waited_out_longer_each_time() -> None:
         assert await _waits(run, 1) == pytest.approx([0.075])
 
 
+async def test_a_version_that_is_gone_is_no_reason_to_wait_on() -> None:
+    """After an outage it is how an API server says that it is back: list at once."""
+    kube = FakeKube()
+    async with _running(kube) as run:
+        kube.refuse(*[0] * 8)
+        kube.break_streams()
+        kube.put("a")
+        kube.forget()
+        waits = await _waits(run, 10)
+        await run.clock.advance(0)
+
+        assert waits[-2:] == pytest.approx([0.075 * 2**8, 0.075])
+        assert run.told == [(What.ADDED, "a")]
+
+
 async def test_lists_that_lead_nowhere_are_read_ever_less_often() -> None:
     """A lagging API server serves lists, and knows no watch from their version on."""
     kube = FakeKube()
