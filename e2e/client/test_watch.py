@@ -1,6 +1,7 @@
 """A watch on the real API server tells every net change once, whatever happens on the way."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -243,18 +244,33 @@ async def test_a_burst_of_refusals_is_waited_out(
 
 async def test_a_frozen_api_server_is_taken_for_dead(own_cluster: Cluster) -> None:
     """A connection that stays open and silent is given up, and the next one goes on from there."""
-    pace = Pace(first_wait_s=0.05, longest_wait_s=0.5, silence_s=0.5)
+    pace = Pace(first_wait_s=0.05, longest_wait_s=0.5, silence_s=1.0)
     async with (
         client_of(own_cluster.kubeconfig) as client,
         hearing(client, _maps("default"), pace) as heard,
+        asyncio.TaskGroup() as group,
     ):
+        await own_cluster.api.create(config_map("default", "busy"))
+        writing = group.create_task(_keep_busy(own_cluster, "busy"))
+        await heard.until(lambda: len(heard.changes) > 30, "a watch that is never silent")
+        assert heard.troubles == []
+
         own_cluster.process("kube-apiserver").pause()
         await heard.until(lambda: len(heard.troubles) >= 1, "it is missed")
         own_cluster.process("kube-apiserver").resume()
-        await own_cluster.api.create(config_map("default", "a"))
-        await heard.until(lambda: Key("default", "a") in heard.state, "the change")
+        told = len(heard.changes)
+        await heard.until(lambda: len(heard.changes) > told + 10, "further changes")
 
         assert heard.synced == 1
+        writing.cancel()
+
+
+async def _keep_busy(cluster: Cluster, name: str) -> None:
+    """Change an object ten times a second."""
+    for number in itertools.count():
+        data = {"data": {"n": f"{number}"}}
+        await cluster.api.merge(resources.CONFIG_MAPS, "default", name, data)
+        await asyncio.sleep(0.1)
 
 
 async def test_a_kind_that_comes_later_is_waited_for(own_cluster: Cluster) -> None:
