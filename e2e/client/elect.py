@@ -1,9 +1,11 @@
 """A process that stands for election and, while it leads, writes its name into an object.
 
 Run by `test_leader.py`: `elect.py KUBECONFIG NAMESPACE IDENTITY [FREEZE_AT]`. It stops itself right
-before its write of that number, which is the worst moment there is.
+before its write of that number, which is the worst moment there is. No write of it is ever
+cancelled, so that nothing but the fence can keep it from writing too late.
 """
 
+import asyncio
 import os
 import signal
 import sys
@@ -59,15 +61,17 @@ class Candidate:
 
     async def _act(self, client: Client, fence: Fence) -> None:
         """Write over and over, whatever is there: only the fence keeps two from writing."""
-        key = Key(self._namespace, ACTS)
+        fenced = client.behind(fence)
         while True:
-            self._acts += 1
-            data: dict[str, Any] = {"by": self._identity, "act": f"{self._acts}"}
-            if self._acts == self._freeze_at:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            with fence.write():
-                await client.merge(CONFIG_MAPS, key, {"data": data})
+            await asyncio.shield(self._write(fenced))
             await self._clock.sleep(_PAUSE_S)
+
+    async def _write(self, client: Client) -> None:
+        self._acts += 1
+        data: dict[str, Any] = {"by": self._identity, "act": f"{self._acts}"}
+        if self._acts == self._freeze_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        await client.merge(CONFIG_MAPS, Key(self._namespace, ACTS), {"data": data})
 
 
 @asynccontextmanager

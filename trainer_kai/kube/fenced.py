@@ -6,6 +6,7 @@ asked before the client is called may have fallen long since. Here it is asked e
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from typing import Final
 
 from trainer_kai.clock import Clock
 from trainer_kai.kube.answer import Answer
@@ -15,6 +16,8 @@ from trainer_kai.kube.request import Request
 from trainer_kai.kube.transport import Transport, unavailable
 
 __all__ = ["FencedTransport"]
+
+_FAILED: Final = 500
 
 
 class FencedTransport:
@@ -34,12 +37,15 @@ class FencedTransport:
         if request.method == "GET":
             return await self._transport.send(request, timeout_s)
         limit_s = min(timeout_s, self._fence.write_s)
-        with self._fence.write():
+        with self._fence.write() as sending:
             try:
-                return await within(self._clock, limit_s, self._transport.send(request, limit_s))
+                sent = self._transport.send(request, limit_s)
+                answer = await within(self._clock, limit_s, sent)
             except TimeoutError as error:
                 message = f"no answer within {limit_s:g} s"
                 raise unavailable(request, message, was_sent=True) from error
+            sending.in_doubt = answer.status >= _FAILED  # a 504 is given while it still goes on
+            return answer
 
     def stream(
         self, request: Request, silence_s: float

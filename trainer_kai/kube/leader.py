@@ -10,8 +10,8 @@ The contract:
 3. The leader's fence holds for `renew_deadline_s`. A follower takes over after `lease_s`, or after
    the duration that the holder wrote if that is longer, and only if the Lease still has the
    version that it counted for: the API server compares. So no two fences hold at once.
-4. The work asks the fence right before each write, synchronously (`with fence.write(): …`), and
-   gives each write a time-out of at most `write_s`. A write sent at the last moment is thus over
+4. The work writes with `client.behind(fence)`: the fence is asked before each time that a write is
+   sent, and each has a time-out of at most `write_s`. A write sent at the last moment is thus over
    before anyone else leads: `renew_deadline_s + write_s < lease_s`. After a pause of the process
    (SIGSTOP, a busy loop) the fence is right at once, before any timer ran: timers come too late.
 5. When the deadline passes the work is cancelled and waited for. Nothing is taken again before.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from trainer_kai.errors import ConfigError, FieldError, TrainerKaiError
 from trainer_kai.kube.errors import ApiError, Unavailable
 
-__all__ = ["Fence", "LeaseLost", "LeaseRecord", "LeaseTiming", "Term", "micro_time"]
+__all__ = ["Fence", "LeaseLost", "LeaseRecord", "LeaseTiming", "Sending", "Term", "micro_time"]
 
 
 class LeaseLost(TrainerKaiError):
@@ -113,13 +113,21 @@ class Term:
         self.over = True
 
 
+@dataclass(eq=False)
+class Sending:
+    """One write on its way."""
+
+    over_s: float
+    in_doubt: bool = False  # it may be carried out yet, though nobody waits for it
+
+
 class Fence:
-    """What a leader's writers ask right before each write, with no `await` in between.
+    """What is asked right before each write of a leader is sent, with no `await` in between.
 
-        with fence.write():
-            await client.merge(…)  # with a time-out of at most write_s
+    Work writes with `client.behind(fence)`. To ask before the client is called is not enough: it
+    sends again for half a minute, and the fence may have fallen by then.
 
-    Whoever cannot write it like this asks `holds`; then the Lease is kept for `write_s` longer when
+    Whoever sends without a client asks `holds`; then the Lease is kept for `write_s` longer when
     leading ends, for nobody knows whether that write was answered.
     """
 
@@ -127,7 +135,13 @@ class Fence:
         self._term = term
         self.write_s = write_s
         self._now_s = now_s
-        self.quiet_s = -math.inf  # from when on no write without an answer can be under way
+        self._settled_s = -math.inf  # as `quiet_s`, of the writes that nobody waits for any more
+        self._under_way: set[Sending] = set()
+
+    @property
+    def quiet_s(self) -> float:
+        """Return from when on no write without an answer can be under way."""
+        return max([self._settled_s, *(it.over_s for it in self._under_way)])
 
     @property
     def lets_through(self) -> bool:
@@ -138,26 +152,31 @@ class Fence:
         """Say whether we may write now; it reads the clock, so it is right after any pause."""
         if not self.lets_through:
             return False
-        self.quiet_s = max(self.quiet_s, self._now_s() + self.write_s)
+        self._settled_s = max(self._settled_s, self._now_s() + self.write_s)
         return True
 
     @contextmanager
-    def write(self) -> Iterator[None]:
-        """Let one write through and see whether it was answered; else raise `LeaseLost`."""
-        now_s = self._now_s()
+    def write(self) -> Iterator[Sending]:
+        """Let one sending through and see whether it was answered; else raise `LeaseLost`.
+
+        This is for `FencedTransport`: what is sent in here is sent once, and is over in `write_s`.
+        """
+        sending = Sending(self._now_s() + self.write_s)
         if not self.lets_through:
             message = "the lease ran out: another leader may be at work"
             raise LeaseLost(message)
-        answered = False
+        self._under_way.add(sending)
         try:
-            yield
-            answered = True
-        except ApiError as error:
-            answered = not (isinstance(error, Unavailable) and error.was_sent)
+            yield sending
+        except BaseException as error:
+            sending.in_doubt = not isinstance(error, ApiError) or (
+                isinstance(error, Unavailable) and error.was_sent
+            )
             raise
         finally:
-            if not answered:
-                self.quiet_s = max(self.quiet_s, now_s + self.write_s)
+            self._under_way.remove(sending)
+            if sending.in_doubt:
+                self._settled_s = max(self._settled_s, sending.over_s)
 
 
 def micro_time(now: datetime, other_than: str = "") -> str:

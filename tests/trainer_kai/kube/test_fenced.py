@@ -3,18 +3,19 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 
 import pytest
 
 from tests.support.answers import ScriptedWire, refused
+from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES
 from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.errors import Unavailable
+from trainer_kai.kube.errors import ApiError, Unavailable
 from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, Term
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.transport import Transport
@@ -43,9 +44,10 @@ async def test_after_the_fence_fell_only_reads_go_through() -> None:
     assert [request.method for request in wire.asked] == ["PATCH", "GET"]
 
 
-async def test_a_repetition_asks_again() -> None:
-    """The client waits out a 429; the fence falls meanwhile."""
-    busy = refused(429)._replace(retry_after="12")
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_repetition_asks_again(status: int) -> None:
+    """The client waits for as long as it is told to; the fence falls meanwhile."""
+    busy = refused(status)._replace(retry_after="12")
     clock, wire = VirtualClock(), ScriptedWire(busy, {"metadata": {}})
     client, _ = leading(clock, wire)
     writing = asyncio.create_task(client.merge(LEASES, KEY, {}))
@@ -80,10 +82,28 @@ async def test_no_write_is_under_way_for_longer_than_allowed() -> None:
     client, fence = leading(clock, Silent())
     writing = asyncio.create_task(client.create(LEASES, "kai", {}))
     await clock.advance(3.9)
-    on_the_way = writing.done(), fence.quiet_s
+    done, on_the_way = writing.done(), fence.quiet_s
     await clock.advance(0.1)
 
     with pytest.raises(Unavailable, match="no answer within 4 s"):
         await writing
-    assert on_the_way == (False, -math.inf)
+    assert (done, on_the_way) == (False, 4)  # whoever gives the Lease back has to wait for it
     assert fence.quiet_s == 4
+
+
+# an answer -> from when on that write, sent at 0 s, is certainly over
+ANSWERS: list[Case[Answer, float]] = [
+    Case("done", Answer(200, b"{}"), -math.inf),
+    Case("refused", refused(409), -math.inf),
+    Case("given up by the API server, which may still do it", refused(504), 4),
+]
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=ids)
+async def test_an_answered_write_is_not_waited_for(case: Case[Answer, float]) -> None:
+    """It can do nothing any more, unless the answer is that nobody knows."""
+    client, fence = leading(VirtualClock(), ScriptedWire(case.given))
+    with suppress(ApiError):
+        await client.create(LEASES, "kai", {})
+
+    assert fence.quiet_s == case.want
