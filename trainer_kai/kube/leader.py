@@ -18,7 +18,8 @@ The contract:
 6. When `lead` is cancelled or the work ends, the Lease is renewed until the work has ended, the
    fence is shut and every write was answered or is `write_s` old. Then the Lease is released, so
    that the next one need not wait for it to run out.
-7. A fence that was shut never holds again: what a former term left running cannot write.
+7. A fence that was shut never holds again: what a former term left running cannot write. Work that
+   ends with `LeaseLost`, also as a group of nothing else, has lost the lead: it is followed again.
 8. A Lease that is missing, or that nobody ever held, may have been deleted under a living leader.
    Whoever makes or takes such a Lease acts only after `lease_s`. A leader whose Lease is deleted
    makes it again and goes on, provided that is answered before its fence would have fallen.
@@ -44,6 +45,7 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.claim import Claim, Written
 from trainer_kai.kube.errors import ApiError, Conflict, is_retryable
+from trainer_kai.kube.groups import only
 from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, Term
 from trainer_kai.kube.patience import cancel_all, finish_within
 from trainer_kai.kube.tenure import Tenure
@@ -186,7 +188,7 @@ class Elector:
         if not renewing.cancelled():
             renewing.result()  # raises what made renewing hopeless
         error = None if working.cancelled() else working.exception()
-        if error is not None and not isinstance(error, LeaseLost):
+        if error is not None and only(LeaseLost, error) is None:
             raise error
         return finished and error is None
 

@@ -6,8 +6,9 @@ What it promises, besides what `trainer_kai.kube.turns` promises about turns:
    be safe to repeat: it is called again after every failure.
 2. It returns None when the key is in order, `Requeue.after(…)` to be called again at that time, or
    `Requeue.SOON` to be called again with the key's back-off, as after a `Conflict`.
-3. An `ApiError` is followed by the key's back-off, whatever it says; a wish of the API server is
-   kept. `Unauthorized` and everything that is no `ApiError` ends the queue, and so the process.
+3. An `ApiError`, or a group of nothing else, is followed by the key's back-off, whatever it says; a
+   wish of the API server is kept. `Unauthorized` and everything that is no `ApiError` ends the
+   queue, and so the process.
 4. A call that ended without SOON and without an error forgets the key's failures.
 5. When the queue is stopped, calls that are on may finish within the grace; then they are
    cancelled. Nothing new is begun. Keys that wait are dropped: the next start lists everything.
@@ -26,6 +27,7 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.clock import Clock
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import ApiError, Conflict, Unauthorized, is_retryable
+from trainer_kai.kube.groups import only
 from trainer_kai.kube.patience import cancel_all, finish_within
 from trainer_kai.kube.turns import Turns
 
@@ -104,6 +106,14 @@ class _NoMetrics:
 
     def retried(self) -> None:
         pass
+
+
+def _passing(group: ExceptionGroup[Exception]) -> ApiError:
+    """Return the error that a group of refusals stands for; raise the group if it is no such."""
+    errors = only(ApiError, group)
+    if errors is None or any(isinstance(it, Unauthorized) for it in errors):
+        raise group
+    return max(errors, key=lambda it: it.retry_after_s or 0)
 
 
 class WorkQueue(Generic[K]):
@@ -203,6 +213,8 @@ class WorkQueue(Generic[K]):
             raise
         except ApiError as error:
             retry_s = self._failed(key, error)
+        except ExceptionGroup as group:
+            retry_s = self._failed(key, _passing(group))
         finally:
             now_s = self._clock.monotonic_s()
             self._metrics.worked(now_s - began_s)

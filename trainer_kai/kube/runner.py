@@ -28,6 +28,7 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.clock import Clock, SystemClock
 from trainer_kai.errors import ConfigError, InvariantError
 from trainer_kai.kube.errors import ApiError, Unauthorized
+from trainer_kai.kube.groups import leaves
 from trainer_kai.kube.patience import finish_within
 from trainer_kai.log import logger
 
@@ -193,7 +194,17 @@ async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) 
 
 
 def _tell(log: FilteringBoundLogger, task: str, error: Exception) -> int:
-    """Say why the process ends, in one line where that is enough; return the exit code."""
+    """Say why the process ends; return the exit code. What was raised at once is told one by one.
+
+    Of several errors at once those that are told alike are told once, and the code is 2 only when
+    nothing else than the settings is wrong.
+    """
+    told = {(type(it), str(it)): it for it in leaves(error)}
+    return min(_tell_one(log, task, it) for it in told.values())
+
+
+def _tell_one(log: FilteringBoundLogger, task: str, error: BaseException) -> int:
+    """Say one thing in one line where that is enough."""
     match error:
         case ConfigError():
             log.error("settings cannot work", task=task, faults=[str(it) for it in error.faults])

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.leases import Candidate, LeaseServer, Network
 from trainer_kai.errors import InvariantError
@@ -331,6 +332,40 @@ async def test_how_the_work_ends_is_how_leading_ends(town: Town) -> None:
 
     assert (len(fences), town.server.record.holder) == (3, "")
     assert not any(fence.holds() for fence in fences)
+
+
+def writes(*errors: Exception) -> Exception:
+    """Return what a TaskGroup makes of the errors of its tasks."""
+    return ExceptionGroup("", [*errors])
+
+
+# how the work ends -> whether that is the end of leading
+GROUPS: list[Case[Exception, bool]] = [
+    Case("two writes of one group", writes(LeaseLost(), LeaseLost()), want=False),
+    Case("a group in a group", writes(writes(LeaseLost())), want=False),
+    Case("and a mistake", writes(LeaseLost(), ValueError("no")), want=True),
+]
+
+
+@pytest.mark.parametrize("case", GROUPS, ids=ids)
+async def test_a_fence_that_stops_a_group_of_tasks(town: Town, case: Case[Exception, bool]) -> None:
+    """Work with a TaskGroup follows again as other work does; no mistake is lost with that."""
+    a = town.enter("a")
+    a.running.cancel()
+    await town.clock.advance(0)
+    times = 0
+
+    async def work(_: Fence) -> None:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise case.given
+
+    running = town.run(a.elector.lead(work))
+    await town.clock.advance(20)
+
+    assert running.exception() is (case.given if case.want else None)
+    assert times == (1 if case.want else 2)
 
 
 async def test_what_waiting_does_not_help_ends_it(town: Town) -> None:

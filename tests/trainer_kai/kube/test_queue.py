@@ -14,7 +14,6 @@ from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.errors import (
-    ApiError,
     Conflict,
     Forbidden,
     NotFound,
@@ -25,7 +24,7 @@ from trainer_kai.kube.errors import (
 )
 from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
 
-Outcome = Requeue | ApiError | None
+Outcome = Requeue | Exception | None
 
 
 def refusal(status: int, retry_after_s: float | None = None) -> Refusal:
@@ -57,7 +56,7 @@ class Desk:
     async def _reconcile(self, key: str) -> Requeue | None:
         self.calls.append((self.clock.monotonic_s(), key))
         outcome = await self._work(key)
-        if isinstance(outcome, ApiError):
+        if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
@@ -136,6 +135,11 @@ OUTCOMES: list[Case[list[Outcome], list[float]]] = [
     Case("soon as well", [Requeue.SOON, Requeue.SOON], [0, 1, 3]),
     Case("what waiting does not help is tried as well", [Forbidden(refusal(403))], [0, 1]),
     Case("as late as the API server asks", [Throttled(refusal(429, 20))], [0, 21]),
+    Case(
+        "as late as the most patient of several at once",
+        [ExceptionGroup("", [Conflict(refusal(409)), Throttled(refusal(429, 20))])],
+        [0, 21],
+    ),
     Case(
         "success forgets the failures",
         [NotFound(refusal(404)), Conflict(refusal(409)), Requeue.after(2), Requeue.SOON],
@@ -229,7 +233,14 @@ async def test_so_many_workers_so_many_keys_at_once(desks: Desks) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [InvariantError("odd"), Unauthorized(refusal(401)), ValueError("ours")]
+    "error",
+    [
+        InvariantError("odd"),
+        Unauthorized(refusal(401)),
+        ValueError("ours"),
+        ExceptionGroup("", [Unauthorized(refusal(401)), Throttled(refusal(429))]),
+        ExceptionGroup("", [Throttled(refusal(429)), ValueError("ours")]),
+    ],
 )
 async def test_our_own_mistakes_and_bad_credentials_end_it(desks: Desks, error: Exception) -> None:
     """The error comes out of the service, after the calls that are on."""
