@@ -29,7 +29,10 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 _FIRST: Final = ("time", "level", "logger", "event")  # of a line, in this order
 _SECRET: Final = re.compile(
-    r"authorization|cookie|passphrase|password|private.?key|token", re.IGNORECASE
+    r"authorization|cookie|passphrase|password|private.?key|token"
+    # which Secret something is in is no secret: secret_name, secretNamespace, secretKeyRef
+    r"|(secret|credential)(?!s?.?(key.?)?(name|ref))",
+    re.IGNORECASE,
 )
 _MAX_TEXT: Final = 8192  # characters of one value; runtimes of containers split lines at 16 KiB
 _MAX_DEPTH: Final = 4  # of mappings and lists in each other; a value may contain itself

@@ -119,7 +119,15 @@ def test_values_for_people(case: Case[Any, Any]) -> None:
 
 SECRETS: list[Case[dict[str, Any], dict[str, Any]]] = [
     Case(f"the value of {key}", {key: "s3cret"}, {key: "(not shown)"})
-    for key in ("authorization", "access_token", "bearerToken", "db_password", "private_key")
+    for key in (
+        *("authorization", "access_token", "bearerToken", "db_password", "private_key"),
+        *("secret", "client_secret", "clientSecret", "secret_key", "secrets", "credential"),
+        *("credentials", "aws_credentials"),
+    )
+]
+SECRETS += [
+    Case(f"but that of {key}", {key: "kai/tls"}, {key: "kai/tls"})
+    for key in ("secret_name", "secretName", "secret_namespace", "secretKeyRef", "credentials_ref")
 ]
 SECRETS += [
     Case(

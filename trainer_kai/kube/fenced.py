@@ -1,7 +1,14 @@
 """A way to the API server that a leader's writes take: the fence is asked before each is sent.
 
-The client repeats what failed, waits out a 429 and looks for new credentials, so a fence that is
-asked before the client is called may have fallen long since. Here it is asked each time, last.
+The client repeats what failed, waits out a 429 and looks for new credentials after a 401, so a
+fence that is asked before the client is called may have fallen long since. Here it is asked anew
+each time that something is handed to the transport.
+
+The transport may then still have to fetch credentials (a plugin is a process) and to connect. All
+that and the answer share one time-out of at most `write_s`, so a write is over before anyone else
+leads, however long each took. Not covered is a process that is stopped within that time: what it
+was about to send goes out when it wakes up, if the connection is ready before the time-out is
+noticed. Writes that must not happen twice carry a uid or a version.
 """
 
 from collections.abc import AsyncIterator
@@ -23,6 +30,7 @@ _FAILED: Final = 500
 class FencedTransport:
     """Another transport behind a fence: reads are free, all else raises `LeaseLost` once it fell.
 
+    Reads are also questions that have to be posted: may they do that, a token for that account.
     No write is under way for longer than the fence allows for. Closing it closes nothing: the other
     transport belongs to somebody else.
     """
@@ -34,7 +42,7 @@ class FencedTransport:
 
     async def send(self, request: Request, timeout_s: float) -> Answer:
         """Send a request if the fence holds, and read the whole answer."""
-        if request.method == "GET":
+        if request.method == "GET" or _is_question(request):
             return await self._transport.send(request, timeout_s)
         limit_s = min(timeout_s, self._fence.write_s)
         with self._fence.write() as sending:
@@ -55,3 +63,8 @@ class FencedTransport:
 
     async def close(self) -> None:
         """Leave the other transport open."""
+
+
+def _is_question(request: Request) -> bool:
+    """Say whether a POST changes nothing: to make something twice is never to make it once."""
+    return request.method == "POST" and request.repeatable

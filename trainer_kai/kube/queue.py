@@ -165,7 +165,7 @@ class WorkQueue(Generic[K]):
         return len(self._backoffs)
 
     async def run(self) -> None:
-        """Work until cancelled; raise what ends the process."""
+        """Work until cancelled; raise what ends the process, also when that happens at the end."""
         tasks = [asyncio.create_task(self._alarm(), name=f"{self._settings.name} alarm")]
         for number in range(self._settings.workers):
             name = f"{self._settings.name} {number}"
@@ -173,10 +173,19 @@ class WorkQueue(Generic[K]):
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await self._drain(tasks)
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+            try:
+                await self._drain(tasks)
+            finally:
+                self._raise_first(tasks)
+
+    def _raise_first(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Raise what a worker raised, and log what others did: nothing of it may be lost."""
+        ended = (task for task in tasks if task.done() and not task.cancelled())
+        errors = [error for task in ended if (error := task.exception()) is not None]
+        for error in errors[1:]:
+            self._log.error("another call failed", exc_info=error)
+        if errors:
+            raise errors[0]
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> None:
         """End idle workers at once, the others when their call is over or the grace is."""

@@ -6,7 +6,7 @@
    is a service. The first failure ends the run and is what `run` raises; later ones are logged.
 3. Tasks are stopped one after the other, the last one started first: cancelled, and waited for as
    long as its grace. Then it is cancelled again; what does not end then either is left behind.
-   Resources that were entered between tasks are closed in the same order.
+   Resources that were entered between tasks are closed in the same order, each in bounded time.
 4. A task that is told to stop may take its time to clean up, but starts nothing more.
 5. Nothing that a task raised is ever lost: it is raised, or logged with the task's name.
 
@@ -40,6 +40,7 @@ Program: TypeAlias = Callable[["Runner"], Awaitable[None]]
 
 _GRACE_S: Final = 5.0
 _INSIST_S: Final = 1.0  # for a task that has had its grace
+_CLOSE_S: Final = 10.0  # for a resource to be closed
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,17 @@ class Runner:
         self.left_behind.append(held.name)
 
     async def _close(self, held: _Open) -> None:
-        try:
+        """Close a resource; what is left must be closed all the same, whatever becomes of it."""
+
+        async def close() -> None:
             await held.resource.__aexit__(None, None, None)
-        except Exception as error:  # noqa: BLE001 - what is left must be closed all the same
+
+        closing = asyncio.create_task(close(), name=f"close {held.name}")
+        if await finish_within(self._clock, _CLOSE_S, [closing]):
+            self._log.warning("resource does not close", resource=held.name, waited_s=_CLOSE_S)
+            await self._stop_one(_Running(held.name, closing, _INSIST_S))
+        error = closing.exception() if closing.done() and not closing.cancelled() else None
+        if isinstance(error, Exception):
             self._failed(held.name, error)
 
 

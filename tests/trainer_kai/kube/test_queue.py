@@ -25,6 +25,7 @@ from trainer_kai.kube.errors import (
 from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
 
 Outcome = Requeue | Exception | None
+Work = Callable[[str], Awaitable[Outcome]]
 
 
 def refusal(status: int, retry_after_s: float | None = None) -> Refusal:
@@ -35,9 +36,7 @@ def refusal(status: int, retry_after_s: float | None = None) -> Refusal:
 class Desk:
     """A queue at work, and a record of when its reconciler was called with what."""
 
-    def __init__(
-        self, work: Callable[[str], Awaitable[Outcome]], workers: int = 2, grace_s: float = 5
-    ) -> None:
+    def __init__(self, work: Work, workers: int = 2, grace_s: float = 5) -> None:
         self.clock = VirtualClock()
         self.calls: list[tuple[float, str]] = []
         self.said = CapturingLogger()
@@ -101,9 +100,7 @@ async def desks() -> AsyncIterator[Desks]:
     """Return what makes desks that close with the test: they wait on a clock that it moves."""
     made: list[Desk] = []
 
-    def make(
-        work: Callable[[str], Awaitable[Outcome]], workers: int = 2, grace_s: float = 5
-    ) -> Desk:
+    def make(work: Work, workers: int = 2, grace_s: float = 5) -> Desk:
         made.append(Desk(work, workers, grace_s))
         return made[-1]
 
@@ -112,7 +109,7 @@ async def desks() -> AsyncIterator[Desks]:
         await desk.stop()
 
 
-def scripted(*outcomes: Outcome) -> Callable[[str], Awaitable[Outcome]]:
+def scripted(*outcomes: Outcome) -> Work:
     """Return a reconciler with these outcomes, content afterwards."""
     left = list(outcomes)
 
@@ -121,6 +118,8 @@ def scripted(*outcomes: Outcome) -> Callable[[str], Awaitable[Outcome]]:
 
     return work
 
+
+LATER, STALE = Throttled(refusal(429, 20)), Conflict(refusal(409))
 
 # outcomes of the calls for one key -> the moments of the calls; steps 1, 2, 4, 8, 8 s
 OUTCOMES: list[Case[list[Outcome], list[float]]] = [
@@ -131,15 +130,11 @@ OUTCOMES: list[Case[list[Outcome], list[float]]] = [
         [Unavailable(refusal(503)) for _ in range(5)],
         [0, 1, 3, 7, 15, 23],
     ),
-    Case("a conflict is tried soon", [Conflict(refusal(409))], [0, 1]),
+    Case("a conflict is tried soon", [STALE], [0, 1]),
     Case("soon as well", [Requeue.SOON, Requeue.SOON], [0, 1, 3]),
     Case("what waiting does not help is tried as well", [Forbidden(refusal(403))], [0, 1]),
-    Case("as late as the API server asks", [Throttled(refusal(429, 20))], [0, 21]),
-    Case(
-        "as late as the most patient of several at once",
-        [ExceptionGroup("", [Conflict(refusal(409)), Throttled(refusal(429, 20))])],
-        [0, 21],
-    ),
+    Case("as late as the API server asks", [LATER], [0, 21]),
+    Case("as late as the latest of several", [ExceptionGroup("", [LATER, STALE])], [0, 21]),
     Case(
         "success forgets the failures",
         [NotFound(refusal(404)), Conflict(refusal(409)), Requeue.after(2), Requeue.SOON],
@@ -235,9 +230,7 @@ async def test_so_many_workers_so_many_keys_at_once(desks: Desks) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        InvariantError("odd"),
-        Unauthorized(refusal(401)),
-        ValueError("ours"),
+        *(InvariantError("odd"), Unauthorized(refusal(401)), ValueError("ours")),
         ExceptionGroup("", [Unauthorized(refusal(401)), Throttled(refusal(429))]),
         ExceptionGroup("", [Throttled(refusal(429)), ValueError("ours")]),
     ],
@@ -253,8 +246,8 @@ async def test_our_own_mistakes_and_bad_credentials_end_it(desks: Desks, error: 
         finished.append(key)
 
     desk = desks(work)
-    desk.queue.add("good")
-    desk.queue.add("bad")
+    for key in ("good", "bad"):
+        desk.queue.add(key)
     await desk.clock.advance(100)
 
     with pytest.raises(type(error)) as raised:
@@ -288,6 +281,25 @@ async def test_a_stop_waits_for_calls_that_are_on_and_begins_none(desks: Desks) 
     assert [call.kwargs["event"] for call in desk.said.calls] == [
         "calls cancelled at the end of the grace"
     ]
+
+
+async def test_a_mistake_while_stopping_comes_out(desks: Desks) -> None:
+    """Of several the first is raised and the others are logged: none is lost."""
+    errors = [ValueError("a"), ValueError("b")]
+
+    async def work(key: str) -> None:
+        await desk.clock.sleep(2)
+        raise errors[int(key)]
+
+    desk = desks(work)
+    for key in ("0", "1"):
+        desk.queue.add(key)
+    await desk.clock.advance(1)
+    desk.running.cancel()
+    await desk.clock.advance(10)
+
+    assert desk.running.exception() is errors[0]
+    assert [call.kwargs["exc_info"] for call in desk.said.calls] == errors[1:]
 
 
 async def test_a_second_cancellation_ends_the_grace(desks: Desks) -> None:

@@ -242,6 +242,37 @@ async def test_a_stop_while_starting() -> None:
     assert house.seen == ["early ended at 3"]
 
 
+@pytest.mark.parametrize("is_deaf", [False, True], ids=["ends when cancelled", "does not"])
+async def test_a_resource_that_does_not_close_is_left(*, is_deaf: bool) -> None:
+    """It has its time, is told to end, and is left behind if that does not help either."""
+    house = House()
+
+    @asynccontextmanager
+    async def endless() -> AsyncIterator[None]:
+        yield
+        while True:
+            try:
+                await house.clock.sleep(1000)
+            except asyncio.CancelledError:
+                if not is_deaf or house.clock.monotonic_s() > 100:
+                    raise
+
+    async def program(run: Runner) -> None:
+        await run.enter("sound", house.resource("sound"))
+        await run.enter("endless", endless())
+
+    running = house.run(program)
+    await house.clock.advance(20)
+
+    over(running)
+    assert house.seen == ["sound opened", "sound closed"]
+    assert house.events[0] == "resource does not close"
+    assert house.runner.left_behind == (["endless"] if is_deaf else [])
+    await house.clock.advance(100)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
 async def test_what_cannot_be_closed_keeps_nothing_else_open() -> None:
     """The error is told, and what was opened before is closed."""
     house = House()
