@@ -1,22 +1,27 @@
-"""The text that sibling pods have in common, as learnt from one of them; see `podtext`."""
+"""The text that sibling pods have in common, as learnt from one of them; see `podtext`.
+
+A family is text with holes. What may be a hole is decided by one principle: before a family is
+kept, the parser reads a sibling with another text in every hole, and likeness must read the same.
+So where the text of a hole reaches a field that siblings share, there is no family. One such
+sibling is enough: a hole is the end of a string, and a field has that string in it or has not.
+"""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from trainer_kai.api.meta import Condition, OwnerReference
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod, PodSpec, PodStatus
-from trainer_kai.api.share import one_text_each, one_value, without_node
+from trainer_kai.api.share import one_value, without_index, without_node
 
-__all__ = ["MAX_MEMBERS", "NODE", "TO_BRACE", "Family", "family_of", "forget", "learn"]
+__all__ = ["NODE", "TO_BRACE", "Family", "Member", "learn"]
+
+Member: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels and annotations
 
 NODE: Final = b'"nodeName":"'
-MAX_MEMBERS: Final = 1024
 
-_MARK_BYTES: Final = 96  # from the labels on, by which a family is looked up
-_MAX_FAMILIES: Final = 256
 _TOKEN_BYTES: Final = 5
 _LABELS: Final = b',"labels":{'
 TO_BRACE: Final = len(_LABELS) - 1
@@ -25,12 +30,25 @@ _SPEC: Final = b']},"spec":{'
 _STATUS: Final = b'},"status":'
 _HOST: Final = b'"hostname":"'
 _INDEX: Final = f'"{COMPLETION_INDEX}":"'.encode()
-_TOKEN: Final = b'"kube-api-access-'
 _ACCOUNT: Final = b'"serviceAccount":"'
 _AUTOMOUNTS: Final = (
     b'"automountServiceAccountToken":false,',
     b'"automountServiceAccountToken":true,',
 )
+_TOKEN: Final = b'{"name":"kube-api-access-'
+_AFTER_TOKEN: Final = (  # in volumes and in mounts; anywhere else the name is text like any other
+    b'","projected":{',
+    b'","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}',
+)
+# what may follow a pod's hostname
+_AFTER_HOST: Final = (b'","subdomain":"', b'","affinity":{', b'","schedulerName":"')
+_OTHER_HEAD: Final = (
+    b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","uid":"c",'
+    b'"resourceVersion":"1","creationTimestamp":"2026-01-05T09:00:00Z"'
+)
+_OTHER_NODE: Final = NODE + b'n",'
+_LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_OTHER_LETTERS: Final = bytes.maketrans(_LETTERS, _LETTERS[1:] + _LETTERS[:1])
 
 
 class Family(msgspec.Struct, kw_only=True):
@@ -38,8 +56,9 @@ class Family(msgspec.Struct, kw_only=True):
 
     First comes what the Job put on them, with the index left out of labels and annotations. Then
     managedFields, which are passed over: what is in them holds no list, so their end is the first
-    bracket. Then the spec, with holes of five bytes for the names that volumes of tokens are given;
-    five bytes are too few for the end of one field and the beginning of another.
+    bracket. Then the spec, with holes of five bytes for the names that volumes of tokens are given,
+    where these are volumes or mounts of tokens; five bytes are too few for the end of one field and
+    the beginning of another.
     """
 
     to_index: bytes
@@ -55,7 +74,7 @@ class Family(msgspec.Struct, kw_only=True):
     owners: tuple[OwnerReference, ...]
     finalizers: tuple[str, ...]
     spec: PodSpec  # of a pod without a node
-    members: dict[bytes, tuple[Mapping[str, str], Mapping[str, str]]] = {}
+    members: dict[bytes, Member] = {}
     nodes: dict[bytes, PodSpec] = {}
     # of the siblings that were read last: a short status, and a long one up to its conditions
     short: bytes = b""
@@ -64,25 +83,55 @@ class Family(msgspec.Struct, kw_only=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
 
+    @property
+    def text_bytes(self) -> int:
+        """Return how long the text is."""
+        stamped = len(self.to_index) + len(self.to_second) + len(self.to_managed)
+        return stamped + self.node_at + len(self.to_host) + len(self.to_status)
 
-_FAMILIES: Final[dict[bytes, Family]] = {}
-_last: list[Family] = []  # the family that was asked for last: siblings come one after another
 
+def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> tuple[Family, bytes] | None:
+    """Return the family of a whole pod whose parts are shared already, if it can have one.
 
-def family_of(data: bytes, labels_at: int) -> Family | None:
-    """Return the family whose text up to the index is there."""
-    if _last and data.startswith(_last[0].to_index, labels_at):
-        return _last[0]
-    family = _FAMILIES.get(data[labels_at : labels_at + _MARK_BYTES])
-    if family is None or not data.startswith(family.to_index, labels_at):
+    With it comes a sibling of the model with another text in every hole: longer ones, and a node
+    only if the model has none.
+    """
+    texts = _texts(data, data.find(b"{", metadata_at + 1) - TO_BRACE, stop)
+    if texts is None:
         return None
-    _last[:] = (family,)
-    return family
+    index = pod.metadata.labels.get(COMPLETION_INDEX)
+    stamped = _stamped(texts[0], index)
+    spec = _spec(texts[1])
+    if stamped is None or spec is None:
+        return None
+    to_node, rest = spec
+    pieces, other_to_node = _pieces(to_node)
+    to_host, host, to_status = _host(rest)
+    meta = pod.metadata
+    family = Family(
+        to_index=stamped[0],
+        to_second=stamped[1],
+        to_managed=stamped[2],
+        to_node=pieces,
+        node_at=len(to_node),
+        to_host=to_host,
+        to_status=to_status,
+        namespace=meta.namespace,
+        labels=meta.labels if index is None else without_index(meta.labels),
+        annotations=meta.annotations if index is None else without_index(meta.annotations),
+        owners=one_value(meta.owner_references),
+        finalizers=one_value(meta.finalizers),
+        spec=without_node(pod.spec),
+    )
+    other_index = b"" if index is None else index.encode() + b"7"
+    other_node = b"" if pod.spec.node_name else _OTHER_NODE
+    other_rest = (to_host, host + b"7", to_status) if to_status else (to_host,)
+    other = (other_index.join(stamped), b"}", other_to_node, other_node, *other_rest, b"{}}")
+    return family, _OTHER_HEAD + b"".join(other)
 
 
-def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> bytes | None:
-    """Learn a family from one whole pod; return what `forget` takes, if it could be learnt."""
-    labels_at = data.find(b"{", metadata_at + 1) - TO_BRACE
+def _texts(data: bytes, labels_at: int, stop: int) -> tuple[bytes, bytes] | None:
+    """Return what stands from the labels to managedFields, and from its end to the status."""
     managed_at = data.find(_MANAGED, labels_at, stop) + len(_MANAGED)
     bracket_at = data.find(b"]", managed_at, stop)
     status_at = data.find(_STATUS, bracket_at, stop) + len(_STATUS)
@@ -90,49 +139,11 @@ def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> bytes | None:
         return None
     if not data.startswith(_LABELS, labels_at) or not data.startswith(_SPEC, bracket_at):
         return None
-    stamped = _stamped(data[labels_at:managed_at], pod)
-    spec = _spec(data[bracket_at:status_at])
-    if stamped is None or spec is None:
-        return None
-    to_node, rest = spec
-    to_host, host, after = rest.partition(_HOST)
-    family = Family(
-        to_index=stamped[0],
-        to_second=stamped[1],
-        to_managed=stamped[2],
-        to_node=_pieces(to_node),
-        node_at=len(to_node),
-        to_host=to_host + host,
-        to_status=after[after.find(b'"') :],
-        namespace=one_value(pod.metadata.namespace),
-        labels=one_text_each(pod.metadata.labels),
-        annotations=one_text_each(pod.metadata.annotations),
-        owners=one_value(pod.metadata.owner_references),
-        finalizers=one_value(pod.metadata.finalizers),
-        spec=without_node(pod.spec),
-    )
-    return _keep(family, data[labels_at : labels_at + _MARK_BYTES])
+    return data[labels_at:managed_at], data[bracket_at:status_at]
 
 
-def forget(mark: bytes) -> None:
-    """Forget a family whose own first member is not read right."""
-    del _FAMILIES[mark]
-    _last.clear()
-
-
-def _keep(family: Family, mark: bytes) -> bytes:
-    if not family.to_second:
-        family.members[b""] = family.labels, family.annotations
-    if len(_FAMILIES) >= _MAX_FAMILIES:
-        del _FAMILIES[next(iter(_FAMILIES))]
-    _FAMILIES[mark] = family
-    _last.clear()
-    return mark
-
-
-def _stamped(text: bytes, pod: Pod) -> tuple[bytes, bytes, bytes] | None:
+def _stamped(text: bytes, index: str | None) -> tuple[bytes, bytes, bytes] | None:
     """Cut the index out of labels and annotations; None if it is in one of them only."""
-    index = pod.metadata.labels.get(COMPLETION_INDEX)
     if index is None:
         return text, b"", b""
     parts = text.split(_INDEX + index.encode() + b'"')
@@ -156,14 +167,24 @@ def _spec(text: bytes) -> tuple[bytes, bytes] | None:
     return text[:cut], rest
 
 
-def _pieces(text: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Cut a text where its holes are."""
-    pieces = []
-    at = 0
-    while (hole := text.find(_TOKEN, at) + len(_TOKEN)) >= len(_TOKEN):
-        if not text.startswith(b'"', hole + _TOKEN_BYTES):
-            break
-        pieces.append((at, text[at:hole]))
-        at = hole + _TOKEN_BYTES
-    pieces.append((at, text[at:]))
-    return tuple(pieces)
+def _host(text: bytes) -> tuple[bytes, bytes, bytes]:
+    """Cut the hostname out, if it stands where the API server writes that of a pod."""
+    to_host, found, after = text.partition(_HOST)
+    end = after.find(b'"')
+    if b'"affinity":' in to_host or not after.startswith(_AFTER_HOST, end):
+        return text, b"", b""
+    return to_host + found, after[:end], after[end:]
+
+
+def _pieces(text: bytes) -> tuple[tuple[tuple[int, bytes], ...], bytes]:
+    """Cut a text where its holes are; return it with other tokens in them, too."""
+    pieces: list[tuple[int, bytes]] = []
+    other: list[bytes] = []
+    begins = at = 0
+    while (at := text.find(_TOKEN, at) + len(_TOKEN)) >= len(_TOKEN):
+        if text.startswith(_AFTER_TOKEN, at + _TOKEN_BYTES):
+            pieces.append((begins, text[begins:at]))
+            begins = at + _TOKEN_BYTES
+            other += (pieces[-1][1], text[at:begins].translate(_OTHER_LETTERS))
+    pieces.append((begins, text[begins:]))
+    return tuple(pieces), b"".join((*other, pieces[-1][1]))

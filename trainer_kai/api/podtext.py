@@ -3,25 +3,27 @@
 Most objects of a cluster are pods, and most of a pod's text is its siblings' text: what its Job
 stamped on it, the template, and managedFields, which nobody reads. So the text of one pod of each
 family is kept, and a sibling is compared with it byte by byte instead of being parsed. What lies in
-the gaps is read: name, uid, version, times, completion index, node and status. A pod that differs
-anywhere else is not recognised, and is parsed in full.
+the gaps is read: name, uid, version, times, completion index, node and status; what is in others is
+passed over, and before a family is kept it is tried that it reaches nothing that siblings share. A
+pod that differs anywhere else is not recognised, and is parsed in full.
 
 A search for a text such as `},"spec":{` finds structure and no part of a value: inside a value a
 quotation mark has a backslash before it. All of this counts on the order in which the API server
 writes the fields of its own kinds; where the order is another, nothing is recognised.
 """
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
-from trainer_kai.api.family import MAX_MEMBERS, NODE, TO_BRACE, Family, family_of, forget, learn
+from trainer_kai.api.families import FAMILIES
+from trainer_kai.api.family import NODE, TO_BRACE, Family, Member, learn
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.pod import ClaimStatus, Pod, PodSpec, PodStatus
 from trainer_kai.api.share import (
     Stamped,
+    drop_volumes,
     on_node,
     one_value,
     share_conditions,
@@ -31,23 +33,24 @@ from trainer_kai.api.share import (
 
 __all__ = ["NEXT", "introduce", "recognise"]
 
-Member: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels and annotations
-
 NEXT: Final = b'},{"metadata":{'  # between two pods of a page
 
 _SHORT: Final = 200  # bytes of a status without conditions
 
 
-class _Head(msgspec.Struct, rename="camel", kw_only=True, gc=False):
-    """What stands before the labels, in the order in which it is written."""
+class _Head(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True, gc=False):
+    """What stands before the labels: all of it, so that nothing we read can stand there unread."""
 
     name: str
+    generate_name: str = ""
     namespace: str = ""
+    self_link: str = ""
     uid: str
     resource_version: str
     generation: int = 0
     creation_timestamp: str
     deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int = 0
 
 
 class _Lead(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -65,6 +68,7 @@ class _Tail(msgspec.Struct, rename="camel", gc=False):
     resource_claim_statuses: tuple[ClaimStatus, ...] = ()
 
 
+_parse: Final = msgspec.json.Decoder(Pod).decode
 _read_head: Final = msgspec.json.Decoder(_Head).decode
 _read_tail: Final = msgspec.json.Decoder(_Tail).decode
 
@@ -75,25 +79,73 @@ def recognise(data: bytes, metadata_at: int, stop: int, *, alone: bool) -> tuple
     *stop* is the last brace of its text, or of the page's last pod if it is not *alone*.
     """
     labels_at = data.find(b"{", metadata_at + 1) - TO_BRACE
-    family = family_of(data, labels_at)
+    family = FAMILIES.find(data, labels_at)
     if family is None:
         return None
     try:
         found = _alike(data, labels_at + len(family.to_index), family)
         if found is None:
             return None
-        member, spec, at = found
         if not alone:
-            end = data.find(NEXT, at, stop)
+            end = data.find(NEXT, found[2], stop)
             stop = stop if end < 0 else end
-        head = _read_head(data[metadata_at:labels_at] + b"}")
-        if stop - at > _SHORT:
-            status = _long_status(data, at, stop, family)
-        else:
-            text = data[at:stop]
-            status = family.status if text == family.short else _short_status(text, family)
+        return _read(data[metadata_at:labels_at], data, stop, family, found), stop
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def introduce(pod: Pod, data: bytes, metadata_at: int, stop: int) -> Pod:
+    """Share what a parsed pod can share, and learn its family if that reads its members right."""
+    share_spec(pod)
+    share_meta(pod.metadata)
+    share_conditions(pod.status.conditions)
+    labels_at = data.find(b"{", metadata_at + 1) - TO_BRACE
+    if labels_at > metadata_at and FAMILIES.is_due(data, labels_at):
+        learnt = learn(pod, data, metadata_at, stop)
+        if learnt is not None:
+            return _tried(*learnt, pod, data, (metadata_at, labels_at, stop))
+    return pod
+
+
+def _tried(family: Family, other: bytes, model: Pod, data: bytes, at: tuple[int, int, int]) -> Pod:
+    """Keep a family by whose likeness its model and another sibling are read as they should be."""
+    other_at = other.find(b"{", 1)
+    labels_at = other.find(b"{", other_at + 1) - TO_BRACE
+    try:
+        want = _parse(other)
+        drop_volumes(want)
+        found = _by_likeness(family, other, (other_at, labels_at, len(other) - 1))
+        FAMILIES.disband(family)
+        if found != want:
+            return model
+        found = _by_likeness(family, data, at)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return model
+    if found is None or found != model:
+        return model
+    FAMILIES.keep(family, data, at[1])
+    return found
+
+
+def _by_likeness(family: Family, data: bytes, at: tuple[int, int, int]) -> Pod | None:
+    metadata_at, labels_at, stop = at
+    found = _alike(data, labels_at + len(family.to_index), family)
+    if found is None:
+        return None
+    return _read(data[metadata_at:labels_at], data, stop, family, found)
+
+
+def _read(
+    head_text: bytes, data: bytes, stop: int, family: Family, found: tuple[Member, PodSpec, int]
+) -> Pod:
+    """Read what is before the labels and what is after the spec."""
+    member, spec, at = found
+    head = _read_head(head_text + b"}")
+    if stop - at > _SHORT:
+        status = _long_status(data, at, stop, family)
+    else:
+        text = data[at:stop]
+        status = family.status if text == family.short else _short_status(text, family)
     meta = Meta(
         name=head.name,
         namespace=family.namespace if head.namespace == family.namespace else head.namespace,
@@ -107,21 +159,7 @@ def recognise(data: bytes, metadata_at: int, stop: int, *, alone: bool) -> tuple
         owner_references=family.owners,
         finalizers=family.finalizers,
     )
-    return Pod(metadata=meta, spec=spec, status=status), stop
-
-
-def introduce(pod: Pod, data: bytes, metadata_at: int, stop: int) -> Pod:
-    """Share what a parsed pod can share, and learn its family if that reads the pod right."""
-    share_spec(pod)
-    mark = learn(pod, data, metadata_at, stop)
-    if mark is not None:
-        found = recognise(data, metadata_at, stop, alone=True)
-        if found is not None and found[0] == pod:
-            return found[0]
-        forget(mark)
-    share_meta(pod.metadata)
-    share_conditions(pod.status.conditions)
-    return pod
+    return Pod(metadata=meta, spec=spec, status=status)
 
 
 def _alike(data: bytes, at: int, family: Family) -> tuple[Member, PodSpec, int] | None:
@@ -161,21 +199,19 @@ def _alike(data: bytes, at: int, family: Family) -> tuple[Member, PodSpec, int] 
 
 
 def _join(family: Family, index: bytes) -> Member | None:
+    if not family.to_second:
+        return family.labels, family.annotations
     if not index.isdigit():
         return None
     number = one_value(index.decode())
-    if len(family.members) >= MAX_MEMBERS:
-        family.members.clear()
     member = Stamped(family.labels, number), Stamped(family.annotations, number)
-    family.members[index] = member
+    FAMILIES.join(family, index, member)
     return member
 
 
 def _place(family: Family, node: bytes) -> PodSpec:
-    if len(family.nodes) >= MAX_MEMBERS:
-        family.nodes.clear()
     spec = on_node(family.spec, msgspec.json.decode(b'"%b"' % node, type=str))
-    family.nodes[node] = spec
+    FAMILIES.place(family, node, spec)
     return spec
 
 
@@ -209,7 +245,7 @@ def _whole_status(text: bytes) -> PodStatus:
     return msgspec.json.decode(text, type=PodStatus)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _conditions(text: bytes) -> tuple[str, tuple[Condition, ...]]:
     """Read a status up to the end of its conditions."""
     lead = msgspec.json.decode(text + b"}", type=_Lead)

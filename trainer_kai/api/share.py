@@ -4,10 +4,9 @@ What is shared is kept in bounded tables. What falls out of a table is not lost:
 an object holds it, and its next equal is merely a second copy. Nothing shared is ever changed.
 """
 
-from collections.abc import Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -18,13 +17,14 @@ from trainer_kai.api.pod import Pod, PodSpec
 __all__ = [
     "NOTHING",
     "Stamped",
+    "drop_volumes",
     "on_node",
     "one_set",
-    "one_text_each",
     "one_value",
     "share_conditions",
     "share_meta",
     "share_spec",
+    "without_index",
     "without_node",
 ]
 
@@ -33,7 +33,10 @@ V = TypeVar("V")
 NOTHING: Final[Mapping[str, str]] = {}
 
 _SMALL: Final = 253  # characters of a value that is worth a place in a table
+_MAX_SPECS: Final = 1024
+_MAX_SPEC_BYTES: Final = 16 * 1024
 _set: Final = msgspec.structs.force_setattr
+_copy: Final[Callable[[PodSpec], PodSpec]] = PodSpec.__copy__  # type: ignore[attr-defined]  # as copy()
 
 
 class Stamped(Mapping[str, str]):
@@ -44,6 +47,11 @@ class Stamped(Mapping[str, str]):
     def __init__(self, shared: Mapping[str, str], index: str) -> None:
         self._shared = shared
         self._index = index
+
+    @property
+    def shared(self) -> Mapping[str, str]:
+        """Return the labels without their index."""
+        return self._shared
 
     def __getitem__(self, name: str) -> str:
         return self._index if name == COMPLETION_INDEX else self._shared[name]
@@ -83,20 +91,24 @@ one_value: Final[_One] = lru_cache(maxsize=4096)(_first)
 
 
 def one_set(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the first of all equal sets, unless it holds texts that are too long to be kept."""
+    """Return the first of all equal sets, unless it holds texts that are too long to be kept.
+
+    Of sets with a completion index one is kept for all indexes.
+    """
     if not labels:
         return NOTHING
     if max(map(len, labels.values())) > _SMALL:
         return labels
-    return _set_of(tuple(labels.items()))
+    index = labels.get(COMPLETION_INDEX)
+    if index is None:
+        return _set_of(tuple(labels.items()))
+    shared = _set_of(tuple({**labels, COMPLETION_INDEX: ""}.items()))
+    return Stamped(shared, one_value(index))
 
 
-def one_text_each(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return an equal set whose names and values are shared, though the set is not."""
-    return {
-        one_value(name): one_value(value) if len(value) <= _SMALL else value
-        for name, value in labels.items()
-    }
+def without_index(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a set to which any index can be given by `Stamped`."""
+    return labels.shared if isinstance(labels, Stamped) else labels
 
 
 def share_meta(meta: Meta) -> None:
@@ -108,21 +120,25 @@ def share_meta(meta: Meta) -> None:
     _set(meta, "finalizers", one_value(meta.finalizers))
 
 
+def drop_volumes(pod: Pod) -> None:
+    """Drop the volumes that claim nothing from a pod that was just decoded."""
+    stored = tuple(v for v in pod.spec.volumes if v.persistent_volume_claim or v.ephemeral)
+    _set(pod.spec, "volumes", stored)
+
+
 def share_spec(pod: Pod) -> None:
-    """Let a pod that was just decoded share its spec; volumes that claim nothing are dropped."""
-    spec = pod.spec
-    node = spec.node_name
-    _set(spec, "node_name", "")
-    stored = tuple(v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral)
-    _set(spec, "volumes", stored)
-    _set(pod, "spec", on_node(_spec_of(msgspec.json.encode(spec)), node))
+    """Let a pod that was just decoded share its spec."""
+    drop_volumes(pod)
+    node = pod.spec.node_name
+    _set(pod.spec, "node_name", "")
+    _set(pod, "spec", on_node(_one_spec(pod.spec), node))
 
 
 def on_node(spec: PodSpec, node: str) -> PodSpec:
     """Return the spec of a pod without a node as that of one on a node."""
     if not node:
         return spec
-    bound = copy(spec)
+    bound = _copy(spec)
     _set(bound, "node_name", one_value(node))
     return bound
 
@@ -131,7 +147,7 @@ def without_node(spec: PodSpec) -> PodSpec:
     """Return the spec of a pod on a node as that of one without."""
     if not spec.node_name:
         return spec
-    unbound = copy(spec)
+    unbound = _copy(spec)
     _set(unbound, "node_name", "")
     return unbound
 
@@ -143,11 +159,19 @@ def share_conditions(conditions: tuple[Condition, ...]) -> None:
             _set(condition, field, one_value(getattr(condition, field)))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _set_of(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    return one_text_each(dict(items))
+    return {one_value(name): one_value(value) for name, value in items}
 
 
-@lru_cache(maxsize=256)
-def _spec_of(text: bytes) -> Any:
-    return msgspec.json.decode(text, type=PodSpec)
+_specs: dict[bytes, PodSpec] = {}  # the one that was asked for last at the end
+
+
+def _one_spec(spec: PodSpec) -> PodSpec:
+    text = msgspec.json.encode(spec)
+    found = _specs.pop(text, spec)
+    if len(text) <= _MAX_SPEC_BYTES:
+        _specs[text] = found
+    if len(_specs) > _MAX_SPECS:
+        del _specs[next(iter(_specs))]
+    return found

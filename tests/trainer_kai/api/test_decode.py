@@ -63,7 +63,7 @@ FAULT_CASES: list[Case[str, str]] = [
     Case(
         "no metadata",
         "{}",
-        ": Object missing required field `metadata`",
+        "Object missing required field `metadata`",
     ),
     Case(
         "a fault beside a null",
@@ -75,7 +75,7 @@ FAULT_CASES: list[Case[str, str]] = [
         '{"metadata":{"finalizers":[null]}}',
         "metadata.finalizers[0]: Expected `str`, got `null`",
     ),
-    Case("half an object", '{"metadata":', ": must be JSON: Input data was truncated"),
+    Case("half an object", '{"metadata":', "must be JSON: Input data was truncated"),
 ]
 
 

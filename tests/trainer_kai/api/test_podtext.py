@@ -4,47 +4,24 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support import pods
 from tests.support.case import Case, ids
-from trainer_kai.api import family
+from tests.trainer_kai.api.likeness import LABEL, compact, is_recognised, learn, parsed
 from trainer_kai.api.decode import DecodeError, decode, decode_page
+from trainer_kai.api.families import Families
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podtext import recognise
 
-LABEL = "batch.kubernetes.io/job-completion-index"
 TEXTS = [pods.PENDING, pods.RUNNING]
-
-
-def parsed(text: str) -> Pod:
-    """Read a pod without any of the shortcuts, and drop the volumes that claim nothing."""
-    pod = msgspec.json.decode(text, type=Pod)
-    stored = tuple(v for v in pod.spec.volumes if v.persistent_volume_claim or v.ephemeral)
-    spec = msgspec.structs.replace(pod.spec, volumes=stored)
-    return msgspec.structs.replace(pod, spec=spec)
-
-
-def compact(obj: Any) -> str:
-    """Write JSON as the API server does."""
-    return json.dumps(obj, separators=(",", ":"), ensure_ascii=False)
-
-
-def is_recognised(text: str) -> bool:
-    """Say whether a pod is read by likeness."""
-    data = text.encode()
-    return recognise(data, data.find(b"{", 1), len(data) - 1, alone=True) is not None
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=["pending", "running"])
 def test_siblings_are_recognised_and_read_right(text: str) -> None:
     """From the second pod of a Job on nothing is parsed that is the same in all of them."""
     first, *siblings = pods.pods(text, 200, of_each_job=200)
-    decode(Pod, first.encode())
+    learn(first)
 
     assert all(map(is_recognised, siblings))
     assert [decode(Pod, sibling.encode()) for sibling in siblings] == [*map(parsed, siblings)]
@@ -54,7 +31,7 @@ def test_a_pod_is_recognised_before_and_after_it_is_bound() -> None:
     """The node's name comes into the text, and the family is still the same."""
     pending = json.loads(pods.RUNNING)
     del pending["spec"]["nodeName"]
-    decode(Pod, pods.RUNNING.encode())
+    learn(pods.RUNNING)
 
     assert is_recognised(compact(pending))
     assert decode(Pod, compact(pending).encode()) == parsed(compact(pending))
@@ -95,7 +72,8 @@ def test_pods_of_other_shapes(text: str, case: Case[Callable[[Any], object], boo
     case.given(one)
     case.given(two)
 
-    assert decode(Pod, compact(one).encode()) == parsed(compact(one))
+    for _ in range(2):
+        assert decode(Pod, compact(one).encode()) == parsed(compact(one))
     assert is_recognised(compact(two)) is case.want
     assert decode(Pod, compact(two).encode()) == parsed(compact(two))
 
@@ -103,7 +81,7 @@ def test_pods_of_other_shapes(text: str, case: Case[Callable[[Any], object], boo
 @pytest.mark.parametrize("index", ["ü", "\\", 'a"b', "-1", ""])
 def test_an_index_that_is_no_number_is_parsed(index: str) -> None:
     """What a label may hold is for the API server to say; it is read as it was written."""
-    decode(Pod, pods.sibling(pods.PENDING, 5, 0).encode())
+    learn(pods.sibling(pods.PENDING, 5, 0))
     pod = json.loads(pods.sibling(pods.PENDING, 5, 1))
     pod["metadata"]["labels"][LABEL] = pod["metadata"]["annotations"][LABEL] = index
 
@@ -121,6 +99,7 @@ def test_keys_in_another_order_are_read_right() -> None:
 
 def test_siblings_share_what_is_equal() -> None:
     """Of two siblings only what differs is in memory twice."""
+    learn(pods.sibling(pods.RUNNING, 1, 2))
     one, two = (decode(Pod, pods.sibling(pods.RUNNING, 1, index).encode()) for index in (0, 1))
 
     assert one.metadata.owner_references is two.metadata.owner_references
@@ -139,7 +118,7 @@ def test_siblings_share_what_is_equal() -> None:
 
 def test_labels_with_an_index_are_a_mapping_like_any_other() -> None:
     """Length, order, absence and equality are those of the dict that was on the wire."""
-    decode(Pod, pods.sibling(pods.RUNNING, 2, 0).encode())
+    learn(pods.sibling(pods.RUNNING, 2, 0))
     text = pods.sibling(pods.RUNNING, 2, 5)
     labels = decode(Pod, text.encode()).metadata.labels
     want = json.loads(text)["metadata"]["labels"]
@@ -155,14 +134,41 @@ def test_labels_with_an_index_are_a_mapping_like_any_other() -> None:
     assert repr(labels) == repr(want)
 
 
-def test_the_families_that_are_kept_are_bounded() -> None:
+def test_the_families_that_are_kept_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, families: Families
+) -> None:
     """A cluster that runs for a year does not fill the memory with jobs of the past."""
-    for text in pods.pods(pods.PENDING, 1000, of_each_job=1):
-        decode(Pod, text.encode())
+    for bound, most in (("MOST", 40), ("MOST_TEXT_BYTES", 200_000)):
+        monkeypatch.setattr(Families, bound, most)
+        for job in range(100):
+            learn(pods.sibling(pods.PENDING, job, 0))
+            assert is_recognised(pods.sibling(pods.PENDING, 0, 3))  # who is asked for stays
 
-    assert len(family._FAMILIES) <= 256
-    assert is_recognised(pods.sibling(pods.PENDING, 999, 3))
-    assert not is_recognised(pods.sibling(pods.PENDING, 0, 3))
+        assert len(families) <= 40
+        assert families.text_bytes <= Families.MOST_TEXT_BYTES
+        assert is_recognised(pods.sibling(pods.PENDING, 99, 3))
+        assert not is_recognised(pods.sibling(pods.PENDING, 1, 3))
+
+
+def test_the_members_that_are_kept_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, families: Families
+) -> None:
+    """Indexes and nodes of all families together, and what is forgotten is made again."""
+    monkeypatch.setattr(Families, "MOST_MEMBERS", 20)
+    for text in pods.pods(pods.RUNNING, 300, of_each_job=30):
+        assert decode(Pod, text.encode()) == parsed(text)
+        kept = [family.members.keys() | family.nodes.keys() for family in families.known()]
+        assert sum(map(len, kept)) <= 20
+
+
+def test_a_pod_that_is_alone_of_its_kind_is_not_learnt(families: Families) -> None:
+    """Learning costs more than parsing: it waits for a second one, and then ever longer."""
+    for text in pods.pods(pods.PENDING, 50, of_each_job=1):
+        decode(Pod, text.encode())
+    assert len(families) == 0
+
+    due = [n for n in range(1, 50) if families.is_due(b"mark", 0)]
+    assert due == [2, 4, 8, 16, 32]
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=["pending", "running"])
@@ -189,125 +195,7 @@ def test_pages_of_pods(text: str) -> None:
 )
 def test_a_broken_sibling_is_refused(broken: Any) -> None:
     """Likeness to what was right makes nothing right."""
-    decode(Pod, pods.RUNNING.encode())
+    learn(pods.RUNNING)
 
     with pytest.raises(DecodeError):
         decode(Pod, broken(pods.RUNNING).encode())
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of every value in an object."""
-    items: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        items = list(value.items())
-    if isinstance(value, list):
-        items = list(enumerate(value))
-    return [path, *(deeper for key, part in items for deeper in places(part, (*path, key)))]
-
-
-SPOTS = {text: [path for path in places(json.loads(text)) if len(path) > 1] for text in TEXTS}
-TELLING: list[tuple[Any, ...]] = [  # what we read, or what stands beside it
-    ("metadata", "name"),
-    ("metadata", "creationTimestamp"),
-    ("metadata", "labels", LABEL),
-    ("metadata", "annotations", LABEL),
-    ("spec", "nodeName"),
-    ("spec", "hostname"),
-    ("spec", "serviceAccount"),
-    ("spec", "volumes", 0, "name"),
-    ("spec", "containers", 0, "volumeMounts", 0, "name"),
-    ("spec", "containers", 0, "resources", "requests", "nvidia.com/gpu"),
-    ("spec", "tolerations", 0, "key"),
-    ("spec", "priority"),
-    ("metadata", "ownerReferences", 0, "uid"),
-    ("metadata", "labels", "job-name"),
-    ("status", "phase"),
-    ("status", "conditions", 1, "status"),
-    ("status", "podIP"),
-]
-STRINGS = st.sampled_from(
-    [
-        '}],"',
-        '"',
-        "\\",
-        '"},"spec":{"',
-        "]",
-        "7",
-        "ü",
-        "",
-        '","labels":{"a":"b"',
-        "\n",
-        "x" * 300,
-        "-0",
-    ]
-)
-
-
-def turned(value: Any) -> Any:
-    """Return another value that is as long."""
-    return value[1:] + "7" if isinstance(value, str) else value ^ 1
-
-
-@pytest.mark.parametrize("has_host", [True, False], ids=["with a hostname", "without one"])
-@pytest.mark.parametrize("path", TELLING, ids=lambda path: ".".join(map(str, path)))
-def test_a_difference_as_long_as_the_original_is_seen(
-    path: tuple[Any, ...], *, has_host: bool
-) -> None:
-    """Wherever it is: nothing moves, so only the comparison can tell."""
-    first, second = (json.loads(pods.sibling(pods.RUNNING, 6, index)) for index in (0, 1))
-    *above, last = path
-    if not has_host:
-        del first["spec"]["hostname"], second["spec"]["hostname"]
-    parent = second
-    for key in above:
-        parent = parent[key]
-    if last in parent or isinstance(parent, list):
-        parent[last] = turned(parent[last])
-    decode(Pod, compact(first).encode())
-
-    assert decode(Pod, compact(second).encode()) == parsed(compact(second))
-
-
-@st.composite
-def edited(draw: st.DrawFn) -> str:
-    """Return a recorded pod with some values changed, added, removed or put elsewhere."""
-    text = draw(st.sampled_from(TEXTS))
-    pod = json.loads(pods.sibling(text, 3, draw(st.integers(0, 12))))
-    for path in draw(st.lists(st.sampled_from(TELLING) | st.sampled_from(SPOTS[text]), max_size=3)):
-        *above, last = path
-        parent = pod
-        try:
-            for key in above:
-                parent = parent[key]
-            old = parent[last]
-        except (KeyError, IndexError):
-            continue
-        match draw(st.sampled_from(["change", "turn", "add", "remove", "move"])):
-            case "change" if isinstance(old, str):
-                parent[last] = draw(STRINGS)
-            case "turn" if isinstance(old, str | int):
-                parent[last] = turned(old)
-            case "add" if isinstance(parent, dict):
-                parent[draw(STRINGS)] = draw(STRINGS)
-            case "remove":
-                del parent[last]
-            case "move" if isinstance(parent, dict):
-                parent[last] = parent.pop(last)
-            case _:
-                pass
-    return compact(pod)
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.lists(edited(), min_size=1, max_size=4))
-def test_reading_by_likeness_and_parsing_never_differ(texts: list[str]) -> None:
-    """Whatever is changed in a pod, and whatever was read before, the answer is the parser's."""
-    decode(Pod, pods.sibling(pods.RUNNING, 3, 0).encode())
-    for text in texts:
-        try:
-            want = parsed(text)
-        except msgspec.ValidationError:
-            with pytest.raises(DecodeError):
-                decode(Pod, text.encode())
-        else:
-            assert decode(Pod, text.encode()) == want
