@@ -125,8 +125,8 @@ def decode_line(data: bytes) -> Line:
 
 
 def encode(obj: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    """Write plain dicts and lists as JSON."""
-    return msgspec.json.encode(obj)
+    """Write plain dicts and lists as JSON; the labels of a pod are as good as a dict."""
+    return msgspec.json.encode(obj, enc_hook=_plain)
 
 
 def _pod(data: bytes) -> Pod:
@@ -168,16 +168,22 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
 
 def _parse(struct: Any, data: Text) -> Any:
     try:
-        return _decoder(struct).decode(data)
-    except msgspec.ValidationError as error:
-        if "`null`" not in str(error):
-            raise DecodeError(_fault(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(FieldError("", f"must be JSON: {error}")) from error
-    try:
+        try:
+            return _decoder(struct).decode(data)
+        except msgspec.ValidationError as error:
+            if "`null`" not in str(error):
+                raise
         return msgspec.convert(_without_nulls(msgspec.json.decode(data)), struct)
     except msgspec.ValidationError as error:
         raise DecodeError(_fault(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(FieldError("", f"must be JSON: {error}")) from error
+
+
+def _plain(value: Any) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not written as JSON")
 
 
 @cache

@@ -13,7 +13,6 @@ __all__ = [
     "OwnerReference",
     "PartialObject",
     "TemplateMeta",
-    "is_true",
 ]
 
 
@@ -94,8 +93,3 @@ class PartialObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An object of any kind, of which only the metadata was asked for."""
 
     metadata: Meta
-
-
-def is_true(conditions: tuple[Condition, ...], name: str) -> bool:
-    """Say whether the condition of that name is there and True."""
-    return any(found.type == name and found.status == "True" for found in conditions)

@@ -10,7 +10,16 @@ from typing import Final, TypeAlias
 
 from trainer_kai.errors import TrainerKaiError
 
-__all__ = ["MAX", "Quantity", "QuantityError", "milli", "spell_bytes", "spell_milli", "whole"]
+__all__ = [
+    "MAX",
+    "Quantity",
+    "QuantityError",
+    "is_whole",
+    "milli",
+    "spell_bytes",
+    "spell_milli",
+    "whole",
+]
 
 Quantity: TypeAlias = str | int | float  # text in built-in kinds; in a CRD JSON numbers too
 
@@ -47,6 +56,14 @@ def whole(quantity: Quantity) -> int:
 def milli(quantity: Quantity) -> int:
     """Return thousandths: of a CPU, of a GPU."""
     return _rounded(quantity, 3)
+
+
+def is_whole(quantity: Quantity) -> bool:
+    """Say whether it is a whole number of units, however large."""
+    _, number, two, ten = _parts(quantity)
+    if number == 0 or ten >= 0:
+        return True
+    return ten > -2 * _DIGITS and (number << two) % 10**-ten == 0
 
 
 def spell_milli(thousandths: int) -> str:

@@ -10,7 +10,6 @@ __all__ = [
     "annotation_faults",
     "dns_label_fault",
     "dns_subdomain_fault",
-    "is_label_name",
     "label_faults",
     "label_name_fault",
     "label_value_fault",
@@ -56,11 +55,6 @@ def label_name_fault(text: str) -> str | None:
         f"{text!r}: the name must be 1 to {_LABEL_LENGTH} letters, digits, '-', '_' and '.', "
         "and begin and end with a letter or digit"
     )
-
-
-def is_label_name(text: str) -> bool:
-    """Say whether a label or an annotation may be called that."""
-    return label_name_fault(text) is None
 
 
 def label_value_fault(text: str) -> str | None:

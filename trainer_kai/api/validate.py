@@ -11,10 +11,10 @@ from typing import Final
 from trainer_kai.api.container import Container
 from trainer_kai.api.jobset import JobSet, JobSetSpec
 from trainer_kai.api.meta import Meta, TemplateMeta
-from trainer_kai.api.names import GPU_FRACTION, HOSTNAME
+from trainer_kai.api.names import GPU, GPU_FRACTION, GPU_MEMORY, HOSTNAME
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.podgroup import PodGroup, SubGroup
-from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.quantity import Quantity, QuantityError, is_whole, milli
 from trainer_kai.api.queue import Queue, QueueResource
 from trainer_kai.api.runtime import JobSetTemplate, Runtime
 from trainer_kai.api.syntax import (
@@ -46,7 +46,6 @@ __all__ = [
 
 Faults = Iterator[FieldError]
 _MAX_LEVELS: Final = 16
-_BACKOFFS: Final = (-1, 1)
 
 
 def queue_faults(queue: Queue) -> tuple[FieldError, ...]:
@@ -81,7 +80,7 @@ def jobset_faults(jobset: JobSet) -> tuple[FieldError, ...]:
 
 def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
     """Return what is wrong with a pod, as far as scheduling is concerned."""
-    return (*_metadata(pod.metadata, "metadata"), *_pod_spec(pod.spec, "spec"))
+    return tuple(_pod(pod.metadata, pod.spec, ""))
 
 
 def _queue(queue: Queue) -> Faults:
@@ -118,14 +117,11 @@ def _podgroup(group: PodGroup) -> Faults:
     yield from _at("spec.queue", dns_subdomain_fault(spec.queue) if spec.queue else None)
     if spec.preemptibility:
         yield from _at("spec.preemptibility", preemptibility_fault(spec.preemptibility))
-    if spec.preemption_delay:
-        yield from _at("spec.preemptionDelay", duration_fault(spec.preemption_delay))
-    if spec.staleness_grace_period:
-        fault = duration_fault(spec.staleness_grace_period, negative=True)
-        yield from _at("spec.stalenessGracePeriod", fault)
-    if spec.scheduling_backoff not in _BACKOFFS:
-        message = f"{spec.scheduling_backoff} must be -1 (try for ever) or 1 (try once)"
-        yield FieldError("spec.schedulingBackoff", message)
+    for path, text in (  # below zero the one means none and the other never
+        ("spec.preemptionDelay", spec.preemption_delay),
+        ("spec.stalenessGracePeriod", spec.staleness_grace_period),
+    ):
+        yield from _at(path, duration_fault(text, negative=True) if text else None)
     yield from _minima(spec.min_member, spec.min_sub_group, "spec")
     yield from _tree(spec.sub_groups)
 
@@ -148,9 +144,7 @@ def _tree(groups: tuple[SubGroup, ...]) -> Faults:
 
 
 def _counted(group: SubGroup, path: str, *, is_inner: bool) -> Faults:
-    if is_inner and group.min_member is not None:
-        message = "must be absent from a sub-group with sub-groups; its minSubGroup counts them"
-        yield FieldError(f"{path}.minMember", message)
+    """Look at the counts; a minMember above sub-groups is ignored, as in KAI's older objects."""
     if not is_inner and group.min_sub_group is not None:
         message = "must be absent from a sub-group without sub-groups; its minMember counts pods"
         yield FieldError(f"{path}.minSubGroup", message)
@@ -232,8 +226,7 @@ def _jobset_spec(spec: JobSetSpec, path: str) -> Faults:
                 yield FieldError(f"{at}.dependsOn[{j}].name", message)
         pod = job.template.spec.template
         yield from _metadata(job.template.metadata, f"{at}.template.metadata")
-        yield from _metadata(pod.metadata, f"{at}.template.spec.template.metadata")
-        yield from _pod_spec(pod.spec, f"{at}.template.spec.template.spec")
+        yield from _pod(pod.metadata, pod.spec, f"{at}.template.spec.template.")
 
 
 def _metadata(metadata: Meta | TemplateMeta, path: str) -> Faults:
@@ -241,6 +234,20 @@ def _metadata(metadata: Meta | TemplateMeta, path: str) -> Faults:
     yield from label_wish_faults(metadata.labels, f"{path}.labels")
     yield from annotation_faults(metadata.annotations, f"{path}.annotations")
     yield from annotation_wish_faults(metadata.annotations, f"{path}.annotations")
+
+
+def _pod(metadata: Meta | TemplateMeta, spec: PodSpec, path: str) -> Faults:
+    yield from _metadata(metadata, f"{path}metadata")
+    yield from _pod_spec(spec, f"{path}spec")
+    shares = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in metadata.annotations]
+    for field, containers in (
+        ("initContainers", spec.init_containers),
+        ("containers", spec.containers),
+    ):
+        for i, container in enumerate(containers):
+            if shares and GPU in container.resources.limits:
+                message = f"cannot be set together with the annotation {shares[0]}"
+                yield FieldError(f"{path}spec.{field}[{i}].resources.limits[{GPU}]", message)
 
 
 def _pod_spec(spec: PodSpec, path: str) -> Faults:
@@ -265,7 +272,7 @@ def _amounts(amounts: Mapping[str, Quantity], path: str) -> Faults:
             continue
         if thousandths < 0:
             yield FieldError(f"{path}[{name}]", f"{quantity} must not be negative")
-        elif "/" in name and thousandths % 1000:
+        elif "/" in name and not is_whole(quantity):
             message = f"{quantity} must be a whole number; a part of a GPU is asked for by "
             yield FieldError(f"{path}[{name}]", f"{message}the annotation {GPU_FRACTION}")
 

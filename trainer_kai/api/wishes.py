@@ -12,6 +12,7 @@ from trainer_kai.api.names import (
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
     LAST_CHECKPOINT,
+    MPS,
     PREEMPTIBILITY,
     PREEMPTION_DELAY,
     PRIORITY_CLASS_NAME,
@@ -70,6 +71,10 @@ def annotation_wish_faults(annotations: Mapping[str, str], path: str) -> Iterato
     if GPU_FRACTION_DEVICES in annotations and not shares:
         message = f"only together with {GPU_FRACTION} or {GPU_MEMORY}"
         yield FieldError(f"{path}[{GPU_FRACTION_DEVICES}]", message)
+    if annotations.get(MPS) == "true" and not shares:
+        yield FieldError(f"{path}[{MPS}]", f"only together with {GPU_FRACTION} or {GPU_MEMORY}")
+    if GPU_FRACTION in annotations and GPU_MEMORY in annotations:
+        yield FieldError(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
     for name in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         if name in annotations and TOPOLOGY not in annotations:
             yield FieldError(f"{path}[{name}]", f"only together with {TOPOLOGY}")

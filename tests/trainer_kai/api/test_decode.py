@@ -96,7 +96,19 @@ def test_a_fault_is_named_by_its_field(struct: type[Any], case: Case[str, str]) 
     assert str(caught.value) == case.want
 
 
-@pytest.mark.parametrize("text", ["", "5", "null", "[]", "\xff", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "5",
+        "null",
+        "[]",
+        "\xff",
+        "[" * 100_000,
+        '{"metadata":null,"status":{]}',
+        '{"metadata":{"name":null},"x":' + "[" * 100_000,
+    ],
+)
 def test_what_is_no_object_is_a_decode_error(text: str) -> None:
     """Whatever the other side sends, there is one thing to catch."""
     for struct in (Pod, Node):
@@ -244,3 +256,13 @@ def test_plain_objects_are_written_compactly() -> None:
     """What is sent has no spaces."""
     assert encode({"a": [1, "b", None]}) == b'{"a":[1,"b",null]}'
     assert json.loads(encode({"ü": "\n"})) == {"ü": "\n"}
+
+
+def test_labels_of_a_pod_are_written() -> None:
+    """Those of an Indexed Job, which are no dict, as any others."""
+    labels = decode(Pod, pods.RUNNING.encode()).metadata.labels
+
+    assert not isinstance(labels, dict)
+    assert json.loads(encode({"labels": labels})) == {"labels": dict(labels)}
+    with pytest.raises(TypeError, match="object is not written as JSON"):
+        encode({"a": object()})

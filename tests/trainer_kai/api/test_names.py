@@ -9,7 +9,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.tree import ROOT, project_files
 from trainer_kai.api import names
-from trainer_kai.api.syntax import is_label_name
+from trainer_kai.api.syntax import label_name_fault
 
 ROOMS = ("trainer_kai", "webhook", "scheduler")
 NAMES = {name: value for name, value in vars(names).items() if name.isupper()}
@@ -73,4 +73,4 @@ def test_no_name_is_listed_twice() -> None:
 @pytest.mark.parametrize("name", [n for n in NAMES.values() if "/" in n and n[-1] not in "/-"])
 def test_every_name_is_one_that_the_api_server_takes(name: str) -> None:
     """A slip of the pen is noticed here and not by a refused request."""
-    assert is_label_name(name)
+    assert label_name_fault(name) is None

@@ -71,6 +71,7 @@ QUEUE_CASES: list[Case[Obj, list[str]]] = [
 
 # a pod group's spec -> its faults
 GROUP_CASES: list[Case[Obj, list[str]]] = [
+    Case("what KAI takes and ignores", {"preemptionDelay": "-1s", "schedulingBackoff": 7}, []),
     Case("a flat group", {"queue": "a", "minMember": 4, "stalenessGracePeriod": "-1s"}, []),
     Case(
         "a tree as KAI writes it",
@@ -142,10 +143,6 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
         },
         [
             (
-                "spec.subGroups[0].minMember: must be absent from a sub-group with sub-groups; "
-                "its minSubGroup counts them"
-            ),
-            (
                 "spec.subGroups[1].minSubGroup: must be absent from a sub-group without "
                 "sub-groups; its minMember counts pods"
             ),
@@ -154,15 +151,17 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
     ),
     Case(
         "wishes that cannot be meant",
-        {"queue": "Q", "preemptibility": "yes", "preemptionDelay": "-1s", "schedulingBackoff": 2},
+        {"queue": "Q", "preemptibility": "yes", "preemptionDelay": "-1"},
         [
             (
                 "spec.queue: 'Q' must be 1 to 253 lower-case letters, digits, '-' and '.', "
                 "and each part between dots begin and end with a letter or digit"
             ),
             "spec.preemptibility: 'yes' must be 'preemptible' or 'non-preemptible'",
-            "spec.preemptionDelay: '-1s' must not be negative",
-            "spec.schedulingBackoff: 2 must be -1 (try for ever) or 1 (try once)",
+            (
+                'spec.preemptionDelay: \'-1\' is no duration; write one such as "90s", "10m" or '
+                '"1h30m"; units are ns, us, ms, s, m and h'
+            ),
         ],
     ),
 ]
@@ -229,6 +228,45 @@ def test_topologies(case: Case[list[Obj], list[str]]) -> None:
     topology = decode(Topology, encode({"metadata": {"name": "t"}, "spec": {"levels": case.given}}))
 
     assert told(topology_faults(topology)) == case.want
+
+
+def test_a_share_of_a_gpu_stands_alone() -> None:
+    """A pod asks for a part of a GPU, for some of its memory or for whole ones."""
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    spec = {"initContainers": [limits], "containers": [{}, limits]}
+    annotations = {"gpu-fraction": "0.5", "gpu-memory": "100", "mps": "true"}
+
+    def faults(annotations: Obj, spec: Obj) -> list[str]:
+        obj = {"metadata": {"annotations": annotations}, "spec": spec}
+        return told(pod_faults(decode(Pod, encode(obj))))
+
+    together = "cannot be set together with"
+    assert faults({}, spec) == []
+    assert faults({"mps": "false"}, spec) == []
+    assert faults({"gpu-memory": "100", "mps": "true"}, {}) == []
+    assert faults({"mps": "true"}, {}) == [
+        "metadata.annotations[mps]: only together with gpu-fraction or gpu-memory"
+    ]
+    assert faults({"gpu-memory": "100"}, {"containers": [limits]}) == [
+        f"spec.containers[0].resources.limits[nvidia.com/gpu]: {together} the annotation gpu-memory"
+    ]
+    assert faults(annotations, spec) == [
+        f"metadata.annotations[gpu-memory]: {together} gpu-fraction",
+        *(
+            f"spec.{at}.resources.limits[nvidia.com/gpu]: {together} the annotation gpu-fraction"
+            for at in ("initContainers[0]", "containers[1]")
+        ),
+    ]
+
+
+@pytest.mark.parametrize("text", ["16Pi", "8Ei", "1e30", "1500e-2", "2000m", "0.5k", "0"])
+def test_a_large_number_of_devices_is_whole(text: str) -> None:
+    """However large, and however it is written."""
+    limits = {"resources": {"limits": {"example.com/bytes": text}}}
+
+    pod = decode(Pod, encode({"metadata": {}, "spec": {"containers": [limits]}}))
+
+    assert pod_faults(pod) == ()
 
 
 def test_amounts_of_a_pod() -> None:
