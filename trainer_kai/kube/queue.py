@@ -11,7 +11,8 @@ What it promises, besides what `trainer_kai.kube.turns` promises about turns:
    queue, and so the process.
 4. A call that ended without SOON and without an error forgets the key's failures.
 5. When the queue is stopped, calls that are on may finish within the grace; then they are
-   cancelled. Nothing new is begun. Keys that wait are dropped: the next start lists everything.
+   cancelled. Nothing new is begun. Keys that wait are dropped: a queue runs once, and whoever makes
+   the next one lists everything.
 
 It knows nothing about what keys mean, and reads no clock but the one it is given.
 """
@@ -25,6 +26,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.clock import Clock
+from trainer_kai.errors import InvariantError
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import ApiError, Conflict, Unauthorized, is_retryable
 from trainer_kai.kube.groups import only
@@ -166,6 +168,9 @@ class WorkQueue(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled; raise what ends the process, also when that happens at the end."""
+        if self._stopping:
+            message = f"the queue {self._settings.name} has run: make one for each term of leading"
+            raise InvariantError(message)
         tasks = [asyncio.create_task(self._alarm(), name=f"{self._settings.name} alarm")]
         for number in range(self._settings.workers):
             name = f"{self._settings.name} {number}"

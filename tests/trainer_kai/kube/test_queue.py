@@ -302,6 +302,20 @@ async def test_a_mistake_while_stopping_comes_out(desks: Desks) -> None:
     assert [call.kwargs["exc_info"] for call in desk.said.calls] == errors[1:]
 
 
+async def test_a_queue_that_was_stopped_does_not_begin_again(desks: Desks) -> None:
+    """It would take keys and never work on them: whoever leads again makes another one."""
+
+    async def work(_key: str) -> None:
+        return
+
+    desk = desks(work)
+    await desk.clock.advance(0)
+    await desk.stop()
+
+    with pytest.raises(InvariantError, match="make one for each term"):
+        await desk.queue.run()
+
+
 async def test_a_second_cancellation_ends_the_grace(desks: Desks) -> None:
     """Whoever insists does not wait."""
     desk: Desk = desks(lambda _: desk.clock.sleep(300))
