@@ -10,7 +10,7 @@ A check is asked on the event loop and must not wait. That it is asked at all is
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from aiohttp import hdrs, web
 from prometheus_client.exposition import choose_encoder
@@ -18,6 +18,7 @@ from prometheus_client.exposition import choose_encoder
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.metrics import Metrics
+from trainer_kai.settings import Health as Place
 
 __all__ = ["Check", "Health", "HealthServer", "Heartbeat"]
 
@@ -92,10 +93,15 @@ _METRICS: Final = web.AppKey("metrics", Metrics)
 
 
 class HealthServer:
-    """Answers from start to stop, and measures meanwhile how late the event loop is."""
+    """Answers from start to stop, and measures meanwhile how late the event loop is.
 
-    def __init__(self, health: Health, metrics: Metrics, clock: Clock) -> None:
+    As a context manager it answers inside: `await run.enter("health", HealthServer(…))`.
+    """
+
+    def __init__(self, health: Health, metrics: Metrics, clock: Clock, place: Place) -> None:
+        """Listen later at *place*: "" is every interface, and 0 any free port, see `port`."""
         self.port = 0  # where it listens, once started
+        self._place = place
         self._clock = clock
         self._lag = metrics.loop_lag_seconds
         self._runner = web.AppRunner(
@@ -103,8 +109,20 @@ class HealthServer:
         )
         self._watching: asyncio.Task[None] | None = None
 
-    async def start(self, address: str, port: int) -> None:
-        """Listen; "" is every interface, and 0 any free port, which `port` then tells."""
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen."""
+        address, port = self._place.address, self._place.port
         if not (address or port):  # each family would get a port of its own
             raise ConfigError([FieldError("health.port", "0 needs an address to listen on")])
         await self._runner.setup()

@@ -9,31 +9,27 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.clock import SystemClock
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.claim import Claim
-from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.leader import Elector
-from trainer_kai.kube.lease import Fence, LeaseTiming
-from trainer_kai.kube.lease_api import LeaseApi
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.connect import process_client
+from trainer_kai.kube.lease import Fence
 from trainer_kai.kube.locate import find_access
-from trainer_kai.kube.pooled import PooledTransport
 from trainer_kai.kube.runner import Runner, main
-from trainer_kai.kube.transport import Transport
+from trainer_kai.kube.standard import elector
 from trainer_kai.log import configure, logger
+from trainer_kai.metrics import Metrics
+from trainer_kai.settings import Leader
 
 __all__ = ["ACTS", "LEASE", "TIMING"]
 
 ACTS: Final = "acts"
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, PartialObject)  # noqa: FBT003
 LEASE: Final = "elect"
-TIMING: Final = LeaseTiming(lease_s=3, renew_deadline_s=2, retry_s=0.3, write_s=0.8)
+TIMING: Final = Leader(name=LEASE, lease_s=3, renew_deadline_s=2, retry_s=0.3, write_s=0.8)
 _PAUSE_S: Final = 0.05
 
 
@@ -51,13 +47,11 @@ class Candidate:
     async def program(self, run: Runner) -> None:
         """Stand for election until told to stop."""
         access = await find_access({}, self._clock, kubeconfig=self._kubeconfig)
-        transport = await run.enter("connections", _open(access))
-        client = Client(access, transport, self._clock, Unobserved())
-        store = LeaseApi(client, Key(self._namespace, LEASE))
-        claim = Claim(store, self._identity, TIMING, self._clock)
-        elector = Elector(claim, logger(__name__))
+        client = await run.enter("client", process_client(access, self._clock))
+        settings = TIMING.model_copy(update={"namespace": self._namespace})
+        candidate = elector(client, settings, Metrics(), logger(__name__), name=self._identity)
 
-        run.start("lead", lambda: elector.lead(lambda fence: self._act(client, fence)))
+        run.start("lead", lambda: candidate.lead(lambda fence: self._act(client, fence)))
 
     async def _act(self, client: Client, fence: Fence) -> None:
         """Write over and over, whatever is there: only the fence keeps two from writing."""
@@ -72,15 +66,6 @@ class Candidate:
         if self._acts == self._freeze_at:
             os.kill(os.getpid(), signal.SIGSTOP)
         await client.merge(CONFIG_MAPS, Key(self._namespace, ACTS), {"data": data})
-
-
-@asynccontextmanager
-async def _open(access: Access) -> AsyncIterator[Transport]:
-    transport = PooledTransport(access)
-    try:
-        yield transport
-    finally:
-        await transport.close()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 from structlog.testing import CapturingLogger
@@ -19,7 +19,9 @@ from trainer_kai.kube.errors import AlreadyExists, Conflict, NotFound, Refusal, 
 from trainer_kai.kube.leader import Elector
 from trainer_kai.kube.lease import Fence, LeaseRecord, LeaseTiming
 
-__all__ = ["Candidate", "Host", "LeaseServer", "Network"]
+__all__ = ["TIMING", "Candidate", "Host", "LeaseServer", "Network"]
+
+TIMING: Final = LeaseTiming(lease_s=15, renew_deadline_s=10, retry_s=2, write_s=4)
 
 A = TypeVar("A")
 

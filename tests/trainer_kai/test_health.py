@@ -13,6 +13,7 @@ from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
 from trainer_kai.health import Health, HealthServer, Heartbeat
 from trainer_kai.metrics import Metrics
+from trainer_kai.settings import Health as Place
 
 LOOPBACK = "127.0.0.1"
 
@@ -23,7 +24,9 @@ class Asked:
     def __init__(self, clock: VirtualClock) -> None:
         self.health = Health()
         self.metrics = Metrics()
-        self.server = HealthServer(self.health, self.metrics, clock)
+        self.server = HealthServer(
+            self.health, self.metrics, clock, Place(address=LOOPBACK, port=0)
+        )
 
     async def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
         """Return the status and the text of one answer."""
@@ -35,11 +38,16 @@ class Asked:
             return response.status, await response.text()
 
 
+def server(place: Place) -> HealthServer:
+    """Return one that nobody has asked anything yet."""
+    return HealthServer(Health(), Metrics(), VirtualClock(), place)
+
+
 @asynccontextmanager
 async def serving(clock: VirtualClock | None = None) -> AsyncIterator[Asked]:
     """Run a server on a free port."""
     asked = Asked(clock or VirtualClock())
-    await asked.server.start(LOOPBACK, 0)
+    await asked.server.start()
     try:
         yield asked
     finally:
@@ -249,16 +257,16 @@ async def test_the_lag_of_the_event_loop_is_measured() -> None:
 
 async def test_a_port_that_is_taken_is_a_fault_of_the_settings(asked: Asked) -> None:
     """The message says what could not be listened on."""
-    second = HealthServer(Health(), Metrics(), VirtualClock())
+    second = server(Place(address=LOOPBACK, port=asked.server.port))
 
     with pytest.raises(ConfigError, match=rf"127\.0\.0\.1, port {asked.server.port}: .*in use"):
-        await second.start(LOOPBACK, asked.server.port)
+        await second.start()
 
 
 async def test_any_free_port_needs_an_address() -> None:
     """On every interface there would be two: one for IPv4 and one for IPv6."""
     with pytest.raises(ConfigError, match=r"health\.port: 0 needs an address"):
-        await HealthServer(Health(), Metrics(), VirtualClock()).start("", 0)
+        await server(Place(port=0)).start()
 
 
 async def test_nothing_is_left_of_a_server_that_stopped() -> None:
@@ -272,6 +280,22 @@ async def test_nothing_is_left_of_a_server_that_stopped() -> None:
         await asked.ask("/healthz")
 
 
+async def test_a_server_is_a_resource() -> None:
+    """It answers inside and nowhere else; one that cannot begin leaves nothing behind."""
+    before = asyncio.all_tasks()
+    async with server(Place(address=LOOPBACK, port=0)) as inside:
+        port = inside.port
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://{LOOPBACK}:{port}/healthz") as response:
+                assert response.status == 200
+            with pytest.raises(ConfigError):
+                await server(Place(address=LOOPBACK, port=port)).__aenter__()
+    async with server(Place(address=LOOPBACK, port=port)):
+        pass  # the port is free again
+
+    assert asyncio.all_tasks() == before
+
+
 async def test_a_server_that_never_started_can_be_stopped() -> None:
     """Taking down what came up by half minds nothing."""
-    await HealthServer(Health(), Metrics(), VirtualClock()).stop()
+    await server(Place()).stop()

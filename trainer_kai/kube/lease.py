@@ -33,15 +33,15 @@ class LeaseRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaseTiming:
-    """How long everything takes; `lease_s` is what others wait before they take over."""
+    """How long everything takes; the usual times are those of `trainer_kai.settings.Leader`."""
 
-    lease_s: int = 15
+    lease_s: int
     """A Lease that did not change for so long is anybody's; whole seconds, as the API has it."""
-    renew_deadline_s: float = 10.0
+    renew_deadline_s: float
     """A leader that could not renew for so long stops leading."""
-    retry_s: float = 2.0
+    retry_s: float
     """How often a leader renews and a follower looks."""
-    write_s: float = 4.0
+    write_s: float
     """How long a write of the leader may be under way: its time-out must not be longer."""
 
     def __post_init__(self) -> None:

@@ -8,12 +8,10 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
-from tests.support.leases import Candidate, LeaseServer, Network
+from tests.support.leases import TIMING, Candidate, LeaseServer, Network
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.errors import Forbidden, Refusal
-from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, LeaseTiming
-
-TIMING = LeaseTiming()  # 15 s, 10 s, 2 s, 4 s
+from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord
 
 
 class Town:

@@ -12,10 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.clock import VirtualClock
-from tests.support.leases import Candidate, LeaseServer, Network
-from trainer_kai.kube.lease import LeaseRecord, LeaseTiming
+from tests.support.leases import TIMING, Candidate, LeaseServer, Network
+from trainer_kai.kube.lease import LeaseRecord
 
-TIMING = LeaseTiming()
 TICK_S = 0.5
 CALM_S = 2 * TIMING.lease_s + 6 * TIMING.retry_s  # the old leader's lease, and that of a new Lease
 
