@@ -25,7 +25,9 @@ _ROUNDS: Final = 5
 _TIMES_JSON: Final = 8
 _MOST_BYTES: Final = 1536
 _TIMES_RETAINED: Final = 3
+_TIMES_PARSED: Final = 5  # the price of sharing what no family is kept for
 _SIBLINGS: Final = 64
+_JOBS: Final = 2000
 _PODS: Final = 10_000
 _PAGE: Final = 500
 _OF_EACH_JOB: Final = (8, 64)
@@ -75,6 +77,30 @@ def measure(texts):
     return best, len(names)
 
 print(json.dumps(measure(Path(sys.argv[1]).read_bytes().splitlines())))
+"""
+
+# No two pods that follow each other are siblings. Later is when each has been seen once, as in a
+# watch; a list is read at first.
+_RANDOM: Final = """
+import json, random, sys, time
+from pathlib import Path
+import msgspec
+from trainer_kai.api.decode import decode
+from trainer_kai.api.pod import Pod
+
+def measure(read):
+    start = time.perf_counter()
+    for text in texts:
+        read(text)
+    return (time.perf_counter() - start) / len(texts)
+
+parse = msgspec.json.Decoder(Pod).decode
+texts = Path(sys.argv[1]).read_bytes().splitlines()
+random.Random(1).shuffle(texts)
+first = measure(lambda text: decode(Pod, text))
+later = min(measure(lambda text: decode(Pod, text)) for _ in range(4))
+parsed = min(measure(lambda text: parse(text)) for _ in range(4))
+print(json.dumps([len(texts), parsed, first, later]))
 """
 
 # One page is read before the others: it fills the tables of fixed size.
@@ -139,16 +165,23 @@ async def main() -> None:
     ):
         speed.add_column(heading, justify="left" if heading in ("pod", "read by") else "right")
     memory = Table(title=f"{_PODS:,} pods in pages of {_PAGE}, kept in a dict; bytes of each pod")
+    order = Table(
+        title=f"pods of {_JOBS:,} jobs of {_OF_EACH_JOB[0]} in random order, microseconds"
+    )
+    for heading in ("pods", "each parsed in full", "ours at first", "ours later", "times parsed"):
+        order.add_column(heading, justify="left" if heading == "pods" else "right")
     for heading in ("pods", "of each Job", "microseconds", "retained", "peak", "traced", "peak"):
         memory.add_column(heading, justify="left" if heading == "pods" else "right")
     with TemporaryDirectory() as folder:
         for kind, text in _KINDS.items():
             await _add_speed(speed, kind, text, Path(folder))
+            await _add_order(order, kind, text, Path(folder))
         for kind, text in _KINDS.items():
             for of_each_job in _OF_EACH_JOB:
                 await _add_memory(memory, f"{kind} {of_each_job}", text, Path(folder))
     console = Console(width=115)
     console.print(speed)
+    console.print(order)
     console.print(memory)
     console.print(
         "retained, peak: of the process's resident memory; traced: by tracemalloc, other run"
@@ -170,6 +203,17 @@ async def _add_speed(table: Table, kind: str, text: str, folder: Path) -> None:
     for way, best in seconds.items():
         faster = (f"{seconds[floor] / best:.1f}" for floor in ("json.loads", "kubernetes"))
         table.add_row(kind, size, way, f"{best * 1e6:.1f}", *faster)
+
+
+async def _add_order(table: Table, kind: str, text: str, folder: Path) -> None:
+    file = folder / f"{kind}-random.txt"
+    file.write_text("\n".join(pods.pods(text, _JOBS * _OF_EACH_JOB[0])))
+    runs = [await _run(_RANDOM, str(file)) for _ in range(_ROUNDS)]
+    count, parsed, first, later = map(min, zip(*runs, strict=True))
+    assert count == _JOBS * _OF_EACH_JOB[0]
+    assert later <= _TIMES_PARSED * parsed
+    row = (f"{seconds * 1e6:.1f}" for seconds in (parsed, first, later))
+    table.add_row(kind, *row, f"{later / parsed:.2f}")
 
 
 async def _add_memory(table: Table, name: str, text: str, folder: Path) -> None:

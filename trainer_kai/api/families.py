@@ -18,9 +18,9 @@ _MARK_BYTES: Final = 96  # from the labels on, by which a family is looked up
 class Families:
     """Families by how their labels begin, the one that was asked for last at the end."""
 
-    MOST: Final = 4096
-    MOST_TEXT_BYTES: Final = 32 * 1024 * 1024
-    MOST_MEMBERS: Final = 32_768  # of all families together: indexes and nodes
+    MOST: Final = 1024
+    MOST_TEXT_BYTES: Final = 1024 * 1024
+    MOST_MEMBERS: Final = 4096  # of all families together: indexes and nodes
     MOST_SIGHTINGS: Final = 16_384
 
     def __init__(self) -> None:

@@ -245,7 +245,7 @@ def _whole_status(text: bytes) -> PodStatus:
     return msgspec.json.decode(text, type=PodStatus)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _conditions(text: bytes) -> tuple[str, tuple[Condition, ...]]:
     """Read a status up to the end of its conditions."""
     lead = msgspec.json.decode(text + b"}", type=_Lead)

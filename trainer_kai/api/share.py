@@ -33,7 +33,7 @@ V = TypeVar("V")
 NOTHING: Final[Mapping[str, str]] = {}
 
 _SMALL: Final = 253  # characters of a value that is worth a place in a table
-_MAX_SPECS: Final = 1024
+_MAX_SPECS: Final = 256
 _MAX_SPEC_BYTES: Final = 16 * 1024
 _set: Final = msgspec.structs.force_setattr
 _copy: Final[Callable[[PodSpec], PodSpec]] = PodSpec.__copy__  # type: ignore[attr-defined]  # as copy()
@@ -155,11 +155,16 @@ def without_node(spec: PodSpec) -> PodSpec:
 def share_conditions(conditions: tuple[Condition, ...]) -> None:
     """Let conditions that were just decoded share their texts."""
     for condition in conditions:
-        for field in condition.__struct_fields__:
-            _set(condition, field, one_value(getattr(condition, field)))
+        _set(condition, "type", one_value(condition.type))
+        _set(condition, "status", one_value(condition.status))
+        _set(condition, "last_transition_time", one_value(condition.last_transition_time))
+        if condition.reason:
+            _set(condition, "reason", one_value(condition.reason))
+        if condition.message:
+            _set(condition, "message", one_value(condition.message))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _set_of(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return {one_value(name): one_value(value) for name, value in items}
 
