@@ -1,14 +1,18 @@
 """A transport that gives the answers it is told, one for each request: no wire, no waiting."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
+from tests.support.clock import VirtualClock
+from trainer_kai.kube.access import Access
 from trainer_kai.kube.answer import Answer, check
+from trainer_kai.kube.client import Client
 from trainer_kai.kube.request import Request
 
-__all__ = ["Told", "Transcript", "told"]
+__all__ = ["Run", "Told", "Transcript", "told"]
 
 Told: TypeAlias = Answer | BaseException
 
@@ -61,3 +65,63 @@ class Transcript:
 def told(body: object, status: int = 200, retry_after: str | None = None) -> Answer:
     """Answer with an object."""
     return Answer(status, json.dumps(body).encode(), retry_after)
+
+
+class Credentials:
+    """As many new tokens as it is told."""
+
+    def __init__(self, renewals: int) -> None:
+        self.renewals = renewals
+        self.asked = 0
+
+    async def authorization(self) -> str:
+        """Return what no transport of these tests asks for."""
+        raise NotImplementedError
+
+    async def renew(self) -> bool:
+        """Have one more, or none."""
+        self.asked += 1
+        self.renewals -= 1
+        return self.renewals >= 0
+
+
+class Counted:
+    """An observer that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, float]] = []
+        self.repeats = 0
+
+    def answered(self, request: Request, status: int, seconds: float) -> None:
+        """Write down an answer."""
+        assert request.path
+        self.answers.append((status, seconds))
+
+    def repeated(self, request: Request) -> None:
+        """Count."""
+        assert request.path
+        self.repeats += 1
+
+
+class Run:
+    """A client on a transcript, a clock, and everything around it."""
+
+    def __init__(self, *answers: Told, renewals: int = 0) -> None:
+        self.transport = Transcript(*answers)
+        self.clock = VirtualClock()
+        self.counted = Counted()
+        self.credentials = Credentials(renewals)
+        access = Access("https://h", self.credentials, origin="the test")
+        self.client = Client(access, self.transport, self.clock, self.counted)
+
+    async def to_its_end(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Let time pass until the work is done; return what it gives, or its error."""
+        task = asyncio.create_task(work)
+        while not task.done():
+            await self.clock.advance(min(self.clock.waits_s, default=0))
+        return task.exception() or task.result()
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the requests' first lines."""
+        return [f"{request.method} {request.target}" for request in self.transport.asked]
