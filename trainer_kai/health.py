@@ -34,6 +34,7 @@ class Health:
 
     def __init__(self) -> None:
         self._missing: dict[str, str | None] = {_STARTED: "not yet"}
+        self._needs: dict[str, Check] = {}
         self._checks: dict[str, Check] = {}
 
     def started(self) -> None:
@@ -52,6 +53,10 @@ class Health:
         """Say that this condition is needed and does not hold; the first call makes it known."""
         self._missing[name] = why
 
+    def needs(self, name: str, why_not: Check) -> None:
+        """Have a condition asked for whenever somebody wants to know: *why_not* says what lacks."""
+        self._needs[name] = why_not
+
     def check(self, name: str, check: Check) -> None:
         """Have the process restarted when *check* returns why it should be."""
         if name in self._checks:
@@ -61,7 +66,7 @@ class Health:
 
     def readiness(self) -> dict[str, str | None]:
         """Return each condition and why it does not hold, or None."""
-        return dict(self._missing)
+        return self._missing | {name: why_not() or None for name, why_not in self._needs.items()}
 
     def liveness(self) -> dict[str, str | None]:
         """Ask each check."""

@@ -157,6 +157,16 @@ async def test_nothing_can_be_sent(asked: Asked) -> None:
     assert (await asked.ask("/healthz", "POST"))[0] == 405
 
 
+def test_a_need_is_asked_for_each_time() -> None:
+    """What lacks now is told, not what lacked when the condition was named."""
+    health, lacks = Health(), ["no list yet", "", "the API server is away"]
+    health.needs("pods followed", lambda: lacks.pop(0))
+
+    told = [health.readiness()["pods followed"] for _ in range(3)]
+
+    assert told == ["no list yet", None, "the API server is away"]
+
+
 def test_a_check_is_not_replaced_by_another_of_its_name() -> None:
     """Two rooms that take the same name would hide each other's trouble."""
     health = Health()

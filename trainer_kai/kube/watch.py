@@ -93,6 +93,10 @@ class Watch(Generic[T]):
         self._page_items = pace.page_items
         self._read = 0
 
+    def missing(self) -> str:
+        """Say why the consumer may not know all there is; "" when it does. For `Health.needs`."""
+        return self.trouble or ("" if self.synced else "not listed yet")
+
     async def run(
         self, on_change: Callable[[Change[T]], None], on_synced: Callable[[], None]
     ) -> None:

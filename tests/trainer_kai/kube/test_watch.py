@@ -219,10 +219,10 @@ async def test_an_api_server_that_is_away_at_the_start_is_told_at_once() -> None
     kube = FakeKube()
     kube.refuse(503, 503)
     async with _running(kube) as run:
-        assert "503" in run.watch.trouble
+        assert "503" in run.watch.missing()
         assert len(run.heard.troubles) == 1
         await run.clock.advance(LONG_S)
-        assert run.watch.synced
+        assert run.watch.missing() == ""
 
 
 async def _waits(run: Run, count: int) -> list[float]:
