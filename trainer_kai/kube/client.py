@@ -14,7 +14,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from trainer_kai.api.decode import Page
 from trainer_kai.api.meta import Key, Object
@@ -25,10 +25,11 @@ from trainer_kai.kube.access import Access
 from trainer_kai.kube.answer import check, read, read_page
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import ApiError, Throttled, Unauthorized, Unavailable, is_retryable
-from trainer_kai.kube.fenced import FencedTransport
-from trainer_kai.kube.lease import Fence
 from trainer_kai.kube.request import AS_IS, Body, Deletion, Patch, PatchKind, Request, Write
 from trainer_kai.kube.transport import Transport
+
+if TYPE_CHECKING:
+    from trainer_kai.kube.lease import Fence
 
 __all__ = ["Client", "Observer", "Patience", "Unobserved"]
 
@@ -94,8 +95,10 @@ class Client:
         """Close every connection."""
         await self._transport.close()
 
-    def behind(self, fence: Fence) -> "Client":
+    def behind(self, fence: "Fence") -> "Client":
         """Return this client with a leader's fence before each write; closing it closes nothing."""
+        from trainer_kai.kube.fenced import FencedTransport  # noqa: PLC0415 - no command leads
+
         fenced = FencedTransport(self._transport, fence, self.clock)
         return Client(self.access, fenced, self.clock, self._observer, patience=self._patience)
 
