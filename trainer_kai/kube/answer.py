@@ -6,20 +6,15 @@ is a Status object, or the text of whatever stands before the API server.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
-from trainer_kai.api.decode import DecodeError, Page, decode, decode_page
-from trainer_kai.api.meta import Object
+from trainer_kai.api.decode import DecodeError
 from trainer_kai.kube.errors import ApiError, Garbled, Refusal, error_for
 from trainer_kai.kube.request import Request
 
-__all__ = ["Answer", "check", "error_of_line", "read", "read_page", "readable"]
-
-S = TypeVar("S")
-T = TypeVar("T", bound=Object)
-Text: TypeAlias = bytes | msgspec.Raw
+__all__ = ["Answer", "check", "error_of_line", "readable"]
 
 _LONGEST_TEXT: Final = 300
 _LONGEST_WAIT_S: Final = 60.0  # whoever asks for more is not an API server, or is mistaken
@@ -66,21 +61,9 @@ def error_of_line(request: Request, status: bytes | msgspec.Raw) -> ApiError:
     return _error(request, told.code or 500, told, _wait_of(told))
 
 
-def read(struct: type[S], request: Request, data: Text) -> S:
-    """Return what a good answer holds; `Garbled` if that cannot be read."""
-    with readable(request):
-        return decode(struct, data)
-
-
-def read_page(struct: type[T], request: Request, data: bytes) -> Page[T]:
-    """Return the page of a list that a good answer holds."""
-    with readable(request):
-        return decode_page(struct, data)
-
-
 @contextmanager
 def readable(request: Request) -> Iterator[None]:
-    """Raise `Garbled` for what cannot be read."""
+    """Raise `Garbled` for what of a good answer cannot be read."""
     try:
         yield
     except DecodeError as error:

@@ -16,13 +16,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from trainer_kai.api.decode import Page
+from trainer_kai.api.decode import Page, decode, decode_page
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
 from trainer_kai.clock import Clock
 from trainer_kai.kube import request as build
 from trainer_kai.kube.access import Access
-from trainer_kai.kube.answer import check, read, read_page
+from trainer_kai.kube.answer import check, readable
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import ApiError, Throttled, Unauthorized, Unavailable, is_retryable
 from trainer_kai.kube.request import AS_IS, Body, Deletion, Patch, PatchKind, Request, Write
@@ -126,7 +126,9 @@ class Client:
     async def page(self, target: build.Target[T], limit: int, token: str = "") -> Page[T]:
         """Read one page of a list."""
         asked = build.list_page(target, limit, token)
-        return read_page(target.resource.struct, asked, await self.send(asked))
+        data = await self.send(asked)
+        with readable(asked):
+            return decode_page(target.resource.struct, data)
 
     async def list(self, target: build.Target[T]) -> list[T]:
         """Read a list whole, where it is known to be short."""
@@ -180,7 +182,9 @@ class Client:
 
     async def ask(self, struct: type[S], request: Request) -> S:
         """Send any request and read what its answer holds."""
-        return read(struct, request, await self.send(request))
+        data = await self.send(request)
+        with readable(request):
+            return decode(struct, data)
 
     async def send(self, request: Request, *, patience: Patience | None = None) -> bytes:
         """Send any request and return the body of its answer."""
@@ -210,18 +214,20 @@ class Client:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send a request whose answer goes on; it is tried once, and again only after a 401."""
         async with AsyncExitStack() as stack:
+            yield await self._opened(stack, request, silence_s)
+
+    async def _opened(
+        self, stack: AsyncExitStack, request: Request, silence_s: float
+    ) -> AsyncIterator[bytes]:
+        renewed = False
+        while True:
+            opening = self._transport.stream(request, silence_s)
             try:
-                opened = self._transport.stream(request, silence_s)
-                pieces = await stack.enter_async_context(opened)
+                return await stack.enter_async_context(opening)
             except Unauthorized as error:
-                if not await self.access.credentials.renew():
+                if renewed or not await self.access.credentials.renew():
                     raise self._unknown(error) from error
-                try:
-                    opened = self._transport.stream(request, silence_s)
-                    pieces = await stack.enter_async_context(opened)
-                except Unauthorized as again:
-                    raise self._unknown(again) from again
-            yield pieces
+                renewed = True
 
     def _unknown(self, error: Unauthorized) -> Unauthorized:
         """Say which credentials it was that nobody knows."""

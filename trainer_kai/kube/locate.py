@@ -38,9 +38,7 @@ async def find_access(
 def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
     """Return the files that are named, by the caller or by the environment."""
     if named:
-        at_home = (
-            named.startswith("~/") and "HOME" in environ
-        )  # --kubeconfig=~/… as shells leave it
+        at_home = named.startswith("~/") and "HOME" in environ  # shells leave --kubeconfig=~/…
         return [Path(environ["HOME"], named[2:]) if at_home else Path(named)]
     return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
 
