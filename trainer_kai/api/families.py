@@ -25,7 +25,7 @@ class Families:
 
     def __init__(self) -> None:
         self._by_mark: dict[bytes, Family] = {}
-        self._last: Family | None = None  # siblings come one after another
+        self.last: Family | None = None  # siblings come one after another
         self._sightings: dict[int, int] = {}  # how often a mark was not recognised
         self._text_bytes = 0
         self._members = 0
@@ -44,9 +44,6 @@ class Families:
 
     def find(self, data: bytes, labels_at: int) -> Family | None:
         """Return the family whose text up to the index is there."""
-        last = self._last
-        if last is not None and data.startswith(last.to_index, labels_at):
-            return last
         mark = data[labels_at : labels_at + _MARK_BYTES]
         family = self._by_mark.pop(mark, None)
         if family is None:
@@ -54,7 +51,7 @@ class Families:
         self._by_mark[mark] = family
         if not data.startswith(family.to_index, labels_at):
             return None
-        self._last = family
+        self.last = family
         return family
 
     def is_due(self, data: bytes, labels_at: int) -> bool:
@@ -75,7 +72,7 @@ class Families:
         self._text_bytes += family.text_bytes
         while len(self._by_mark) > self.MOST or self._text_bytes > self.MOST_TEXT_BYTES:
             self._drop(next(iter(self._by_mark)))
-        self._last = None
+        self.last = None
 
     def join(self, family: Family, index: bytes, member: Member) -> None:
         """Remember the labels and annotations of an index."""

@@ -11,16 +11,16 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from trainer_kai.api.meta import Condition, OwnerReference
+from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod, PodSpec, PodStatus
 from trainer_kai.api.share import one_value, without_index, without_node
 
-__all__ = ["NODE", "TO_BRACE", "Family", "Member", "learn"]
+__all__ = ["TO_BRACE", "Family", "Member", "learn"]
 
 Member: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels and annotations
 
-NODE: Final = b'"nodeName":"'
+_NODE: Final = b'"nodeName":"'
 
 _TOKEN_BYTES: Final = 5
 _LABELS: Final = b',"labels":{'
@@ -46,7 +46,7 @@ _OTHER_HEAD: Final = (
     b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","uid":"c",'
     b'"resourceVersion":"1","creationTimestamp":"2026-01-05T09:00:00Z"'
 )
-_OTHER_NODE: Final = NODE + b'n",'
+_OTHER_NODE: Final = _NODE + b'n",'
 _LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _OTHER_LETTERS: Final = bytes.maketrans(_LETTERS, _LETTERS[1:] + _LETTERS[:1])
 
@@ -65,8 +65,10 @@ class Family(msgspec.Struct, kw_only=True):
     to_second: bytes  # from one index to the other; empty where there is none
     to_managed: bytes
     to_node: tuple[tuple[int, bytes], ...]  # each text, and how far from the bracket it begins
-    node_at: int  # how far from the bracket
-    to_host: bytes
+    last_at: int  # how far from the bracket the last of them begins, which differs:
+    to_host: bytes  # of a pod without a node, up to the hostname
+    last: bytes  # of a pod on one, up to the node's name
+    node_to_host: bytes  # and from there to the hostname
     to_status: bytes  # empty where there is no hostname
     namespace: str
     labels: Mapping[str, str]
@@ -80,14 +82,14 @@ class Family(msgspec.Struct, kw_only=True):
     short: bytes = b""
     status: PodStatus = PodStatus()
     lead: bytes = b"\0"
-    phase: str = ""
-    conditions: tuple[Condition, ...] = ()
+    begun: PodStatus = PodStatus()
 
     @property
     def text_bytes(self) -> int:
         """Return how long the text is."""
         stamped = len(self.to_index) + len(self.to_second) + len(self.to_managed)
-        return stamped + self.node_at + len(self.to_host) + len(self.to_status)
+        placed = len(self.to_host) + len(self.last) + len(self.node_to_host)
+        return stamped + self.last_at + placed + len(self.to_status)
 
 
 def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> tuple[Family, bytes] | None:
@@ -106,15 +108,18 @@ def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> tuple[Family, b
         return None
     to_node, rest = spec
     pieces, other_to_node = _pieces(to_node)
+    last_at, last = pieces.pop()
     to_host, host, to_status = _host(rest)
     meta = pod.metadata
     family = Family(
         to_index=stamped[0],
         to_second=stamped[1],
         to_managed=stamped[2],
-        to_node=pieces,
-        node_at=len(to_node),
-        to_host=to_host,
+        to_node=tuple(pieces),
+        last_at=last_at,
+        to_host=last + to_host,
+        last=last + _NODE,
+        node_to_host=to_host,
         to_status=to_status,
         namespace=meta.namespace,
         labels=meta.labels if index is None else without_index(meta.labels),
@@ -162,8 +167,8 @@ def _spec(text: bytes) -> tuple[bytes, bytes] | None:
         if text.startswith(automount, cut):
             cut += len(automount)
     rest = text[cut:]
-    if rest.startswith(NODE):
-        rest = rest[rest.find(b'"', len(NODE)) + 2 :]
+    if rest.startswith(_NODE):
+        rest = rest[rest.find(b'"', len(_NODE)) + 2 :]
     return text[:cut], rest
 
 
@@ -176,7 +181,7 @@ def _host(text: bytes) -> tuple[bytes, bytes, bytes]:
     return to_host + found, after[:end], after[end:]
 
 
-def _pieces(text: bytes) -> tuple[tuple[tuple[int, bytes], ...], bytes]:
+def _pieces(text: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
     """Cut a text where its holes are; return it with other tokens in them, too."""
     pieces: list[tuple[int, bytes]] = []
     other: list[bytes] = []
@@ -187,4 +192,4 @@ def _pieces(text: bytes) -> tuple[tuple[tuple[int, bytes], ...], bytes]:
             begins = at + _TOKEN_BYTES
             other += (pieces[-1][1], text[at:begins].translate(_OTHER_LETTERS))
     pieces.append((begins, text[begins:]))
-    return tuple(pieces), b"".join((*other, pieces[-1][1]))
+    return pieces, b"".join((*other, pieces[-1][1]))

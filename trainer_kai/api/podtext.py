@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from trainer_kai.api.families import FAMILIES
-from trainer_kai.api.family import NODE, TO_BRACE, Family, Member, learn
+from trainer_kai.api.family import TO_BRACE, Family, Member, learn
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.pod import ClaimStatus, Pod, PodSpec, PodStatus
 from trainer_kai.api.share import (
@@ -72,6 +72,12 @@ _parse: Final = msgspec.json.Decoder(Pod).decode
 _read_head: Final = msgspec.json.Decoder(_Head).decode
 _read_tail: Final = msgspec.json.Decoder(_Tail).decode
 
+# What we read of a status after its conditions stands before the first and after the last of these.
+_PAST_NOMINATION: Final = (b'"hostIP":"', b'"podIP":"', b'"startTime":"')
+_NO_CLAIMS: Final = tuple(
+    b'"qosClass":"%b"}' % word for word in (b"Guaranteed", b"Burstable", b"BestEffort")
+)
+
 
 def recognise(data: bytes, metadata_at: int, stop: int, *, alone: bool) -> tuple[Pod, int] | None:
     """Return the pod whose metadata begins there and where it ends, if it is like one learnt.
@@ -79,9 +85,11 @@ def recognise(data: bytes, metadata_at: int, stop: int, *, alone: bool) -> tuple
     *stop* is the last brace of its text, or of the page's last pod if it is not *alone*.
     """
     labels_at = data.find(b"{", metadata_at + 1) - TO_BRACE
-    family = FAMILIES.find(data, labels_at)
-    if family is None:
-        return None
+    family = FAMILIES.last
+    if family is None or not data.startswith(family.to_index, labels_at):
+        family = FAMILIES.find(data, labels_at)
+        if family is None:
+            return None
     try:
         found = _alike(data, labels_at + len(family.to_index), family)
         if found is None:
@@ -179,17 +187,21 @@ def _alike(data: bytes, at: int, family: Family) -> tuple[Member, PodSpec, int] 
     for offset, text in family.to_node:
         if not data.startswith(text, at + offset):
             return None
-    at += family.node_at
-    spec = family.spec
-    if data.startswith(NODE, at):
-        at += len(NODE)
+    at += family.last_at
+    if data.startswith(family.to_host, at):
+        spec = family.spec
+        at += len(family.to_host)
+    elif data.startswith(family.last, at):
+        at += len(family.last)
         end = data.find(b'"', at)
         node = data[at:end]
         spec = family.nodes.get(node) or _place(family, node)
         at = end + 2
-    if not data.startswith(family.to_host, at):
+        if not data.startswith(family.node_to_host, at):
+            return None
+        at += len(family.node_to_host)
+    else:
         return None
-    at += len(family.to_host)
     if family.to_status:
         at = data.find(b'"', at)
         if not data.startswith(family.to_status, at):
@@ -229,12 +241,15 @@ def _long_status(data: bytes, at: int, stop: int, family: Family) -> PodStatus:
     else:
         end = data.find(b"}],", at, stop) + 2
         lead = data[at:end]
-        family.phase, family.conditions = _conditions(lead)
+        family.begun = _conditions(lead)
         family.lead = lead
+    begun = family.begun
+    if data.startswith(_PAST_NOMINATION, end + 1) and data.endswith(_NO_CLAIMS, end, stop):
+        return begun
     tail = _read_tail(b"{" + data[end + 1 : stop])
     return PodStatus(
-        phase=family.phase,
-        conditions=family.conditions,
+        phase=begun.phase,
+        conditions=begun.conditions,
         nominated_node_name=tail.nominated_node_name,
         resource_claim_statuses=tail.resource_claim_statuses,
     )
@@ -246,8 +261,8 @@ def _whole_status(text: bytes) -> PodStatus:
 
 
 @lru_cache(maxsize=512)
-def _conditions(text: bytes) -> tuple[str, tuple[Condition, ...]]:
+def _conditions(text: bytes) -> PodStatus:
     """Read a status up to the end of its conditions."""
     lead = msgspec.json.decode(text + b"}", type=_Lead)
     share_conditions(lead.conditions)
-    return one_value(lead.phase), lead.conditions
+    return PodStatus(phase=one_value(lead.phase), conditions=lead.conditions)

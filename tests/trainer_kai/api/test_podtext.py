@@ -182,6 +182,32 @@ def test_pages_of_pods(text: str) -> None:
     assert (page.metadata.resource_version, page.metadata.continue_token) == ("9000", "more")
 
 
+CLAIMS = [{"name": "gpu", "resourceClaimName": "gpu-x7k2p"}]
+# what is put into a status behind its conditions, in the API server's order, and at its end
+RARE: list[Case[tuple[dict[str, Any], dict[str, Any]], None]] = [
+    Case("nothing", ({}, {}), None),
+    Case("a nomination", ({"nominatedNodeName": "n7"}, {}), None),
+    Case("claims", ({}, {"resourceClaimStatuses": CLAIMS}), None),
+    Case("both", ({"nominatedNodeName": "n7"}, {"resourceClaimStatuses": CLAIMS}), None),
+    Case("a message first", ({"message": "m", "nominatedNodeName": "n7"}, {}), None),
+]
+
+
+@pytest.mark.parametrize("case", RARE, ids=ids)
+def test_what_is_rare_in_a_status_is_read(
+    case: Case[tuple[dict[str, Any], dict[str, Any]], None],
+) -> None:
+    """A status is passed over only where nothing of ours can stand in it."""
+    learn(pods.RUNNING)
+    pod = json.loads(pods.RUNNING)
+    status = pod["status"]
+    begun = {name: status.pop(name) for name in ("phase", "conditions")}
+    pod["status"] = {**begun, **case.given[0], **status, **case.given[1]}
+
+    assert is_recognised(compact(pod))
+    assert decode(Pod, compact(pod).encode()) == parsed(compact(pod))
+
+
 @pytest.mark.parametrize(
     "broken",
     [
