@@ -191,23 +191,31 @@ def _alike(data: bytes, at: int, family: Family) -> tuple[Member, PodSpec, int] 
     if data.startswith(family.to_host, at):
         spec = family.spec
         at += len(family.to_host)
-    elif data.startswith(family.last, at):
-        at += len(family.last)
-        end = data.find(b'"', at)
-        node = data[at:end]
-        spec = family.nodes.get(node) or _place(family, node)
-        at = end + 2
-        if not data.startswith(family.node_to_host, at):
-            return None
-        at += len(family.node_to_host)
     else:
-        return None
+        placed = _on_node(data, at, family)
+        if placed is None:
+            return None
+        spec, at = placed
     if family.to_status:
         at = data.find(b'"', at)
         if not data.startswith(family.to_status, at):
             return None
         at += len(family.to_status)
     return member, spec, at
+
+
+def _on_node(data: bytes, at: int, family: Family) -> tuple[PodSpec, int] | None:
+    """Compare the text around a node's name; return the spec of a pod there, and where it ends."""
+    if not data.startswith(family.last, at):
+        return None
+    at += len(family.last)
+    end = data.find(b'"', at)
+    node = data[at:end]
+    spec = family.nodes.get(node) or _place(family, node)
+    at = end + 2
+    if not data.startswith(family.node_to_host, at):
+        return None
+    return spec, at + len(family.node_to_host)
 
 
 def _join(family: Family, index: bytes) -> Member | None:
