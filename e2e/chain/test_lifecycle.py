@@ -24,9 +24,13 @@ from e2e.cluster.tether import tethered
 
 _HOLD = """
 import asyncio
+import signal
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may be run by nohup
+
 
 async def main():
     async with running_cluster(Options(name="test-held")) as cluster:

@@ -11,6 +11,7 @@ import pytest_asyncio
 from e2e.client.hearing import CONFIG_MAPS, client_of, config_map
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.timeline import State
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.actions import Question, bind, evict, is_allowed, request_token
@@ -160,7 +161,9 @@ async def test_a_budget_stops_an_eviction_at_once(
     """What a disruption budget forbids is an answer for the caller, not a thing to wait for."""
     made = await _make_pod(cluster, namespace, "a", app="kept")
     key = Key(namespace, "a")
-    await bind(client, key, "node-0", uid=made["metadata"]["uid"])
+    async with cluster.timeline(resources.PODS, namespace=namespace) as seen:
+        await bind(client, key, "node-0", uid=made["metadata"]["uid"])
+        await seen.until(_is_running, "the pod runs: one that waits has no budget")
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -299,6 +302,10 @@ async def through_list(cluster: Cluster, namespace: str) -> set[str]:
     async with client_of(cluster.kubeconfig) as client:
         maps = await client.list(Target(CONFIG_MAPS, namespace))
     return {item.metadata.name for item in maps}
+
+
+def _is_running(state: State) -> bool:
+    return any(pod.get("status", {}).get("phase") == "Running" for pod in state.values())
 
 
 async def _make_pod(cluster: Cluster, namespace: str, name: str, **labels: str) -> resources.Obj:
