@@ -1,0 +1,222 @@
+"""From a unit to the PodGroup it should have.
+
+A group is what is sent as a server-side apply: all fields that are ours, every time, for one that
+is left out would be taken away. What is not ours (`reserved`, back-off, a topology that somebody
+else assigned) is not named, and stays.
+
+Our own scheduler reads KAI's tree: a node for each replicatedJob, a leaf for each of its Jobs. An
+external one is given one flat group for each stage, whose minimum sinks as members are done.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.names import (
+    ANTICIPATED,
+    GANG,
+    JOBSET_NAME,
+    MEMBERS,
+    NODE_POOL,
+    PREEMPTIBILITY,
+    PREEMPTION_DELAY,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    STAGE,
+    STALENESS_GRACE_PERIOD,
+    TOP_OWNER,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+)
+from trainer_kai.api.resources import JOBSETS, PODGROUPS
+from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
+from trainer_kai.policy.anticipated import anticipated
+from trainer_kai.policy.census import Count
+from trainer_kai.policy.names import group_name, leaf_name
+from trainer_kai.policy.units import Outline, Unit
+
+__all__ = ["Mode", "Rules", "group_of_unit", "groups"]
+
+Mode = Literal["bundled", "external"]
+Fields = dict[str, Any]
+
+_TRAIN: Final = "train"  # the priority class of what names none, as KAI has it
+_NEVER: Final = "-1s"  # evicted for being incomplete
+
+
+class Rules(NamedTuple):
+    """What a site decides."""
+
+    mode: Mode
+    scheduler_name: str
+    default_queue: str
+
+
+def groups(
+    jobset: JobSet, plan: Outline, rules: Rules, counts: Mapping[str, Count] | None = None
+) -> Iterator[Fields]:
+    """Yield the wanted groups of a JobSet; *counts* are its pods, for an external scheduler."""
+    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+    for number, unit in enumerate(plan.units, 1):
+        annotations = {
+            STAGE: _stage(unit, number, len(plan.units)),
+            MEMBERS: _members(unit),
+            TOP_OWNER: _owner_text(jobset),
+        }
+        if rules.mode == "bundled":
+            annotations[ANTICIPATED] = anticipated(unit, jobs, lambda n: _group_of(jobset, plan, n))
+            spec = _tree(unit, jobs)
+        else:
+            spec = _flat(unit, counts or {})
+        yield {
+            "apiVersion": PODGROUPS.api_version,
+            "kind": PODGROUPS.kind,
+            "metadata": {
+                "name": group_of_unit(jobset, unit),
+                "namespace": jobset.metadata.namespace,
+                "labels": _labels(jobset, unit),
+                "annotations": {name: text for name, text in annotations.items() if text},
+                "ownerReferences": [_owner(jobset)],
+            },
+            "spec": {**_wishes(jobset, unit, jobs, rules), **spec},
+        }
+
+
+def group_of_unit(jobset: JobSet, unit: Unit) -> str:
+    """Return the name of a unit's group."""
+    return group_name(jobset.metadata.name, jobset.metadata.uid, unit.suffix)
+
+
+def _group_of(jobset: JobSet, plan: Outline, name: str) -> str:
+    unit = plan.unit_of(name)
+    return group_of_unit(jobset, unit) if unit else ""
+
+
+def _labels(jobset: JobSet, unit: Unit) -> dict[str, str]:
+    labels = {JOBSET_NAME: jobset.metadata.name, GANG: unit.suffix}
+    for name in (QUEUE, NODE_POOL):
+        if jobset.metadata.labels.get(name):
+            labels[name] = jobset.metadata.labels[name]
+    return labels
+
+
+def _owner(jobset: JobSet) -> Fields:
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "name": jobset.metadata.name,
+        "uid": jobset.metadata.uid,
+    }
+
+
+def _owner_text(jobset: JobSet) -> str:
+    """Write the owner as KAI does, for whoever shows it."""
+    meta = jobset.metadata
+    return (
+        f"name: {meta.name}\nuid: {meta.uid}\ngroup: {JOBSETS.group}\n"
+        f"version: {JOBSETS.version}\nkind: {JOBSETS.kind}\n"
+    )
+
+
+def _stage(unit: Unit, number: int, total: int) -> str:
+    ahead: dict[str, list[str]] = {}
+    for edge in unit.after:
+        ahead.setdefault(edge.status, []).append(edge.before)
+    after = " and ".join(
+        f"{', '.join(dict.fromkeys(names))} {status}" for status, names in ahead.items()
+    )
+    return f"{number}/{total}" + (f" after {after}" if after else "")
+
+
+def _members(unit: Unit) -> str:
+    return " + ".join(
+        f"{member.replicas * member.pods} {member.name}{' later' if member.is_later else ''}"
+        for member in unit.members
+    )
+
+
+def _wishes(jobset: JobSet, unit: Unit, jobs: Mapping[str, ReplicatedJob], rules: Rules) -> Fields:
+    """Return what the JobSet asks for; what cannot be meant is left out, as KAI does."""
+    meta = jobset.metadata
+    labels = _meant_labels(meta.labels)
+    asked = _meant(meta.annotations)
+    pods = [jobs[member.name].template.spec.template.spec for member in unit.members]
+    of_pods = next((pod.priority_class_name for pod in pods if pod.priority_class_name), _TRAIN)
+    external = _NEVER if rules.mode == "external" else None
+    wishes: Fields = {
+        "queue": meta.labels.get(QUEUE) or rules.default_queue,
+        "priorityClassName": labels.get(PRIORITY_CLASS_NAME) or of_pods,
+        "preemptibility": labels.get(PREEMPTIBILITY),
+        "preemptionDelay": asked.get(PREEMPTION_DELAY),
+        "stalenessGracePeriod": asked.get(STALENESS_GRACE_PERIOD, external),
+        "topologyConstraint": _topology(asked),
+    }
+    return {name: wish for name, wish in wishes.items() if wish}
+
+
+def _meant(annotations: Mapping[str, str]) -> dict[str, str]:
+    wrong = {fault.path for fault in annotation_wish_faults(annotations, "")}
+    return {name: text for name, text in annotations.items() if f"[{name}]" not in wrong}
+
+
+def _meant_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    wrong = {fault.path for fault in label_wish_faults(labels, "")}
+    return {name: text for name, text in labels.items() if f"[{name}]" not in wrong}
+
+
+def _topology(asked: Mapping[str, str]) -> Fields | None:
+    names = {
+        "topology": asked.get(TOPOLOGY),
+        "requiredTopologyLevel": asked.get(TOPOLOGY_REQUIRED),
+        "preferredTopologyLevel": asked.get(TOPOLOGY_PREFERRED),
+    }
+    return {name: text for name, text in names.items() if text} if names["topology"] else None
+
+
+def _tree(unit: Unit, jobs: Mapping[str, ReplicatedJob]) -> Fields:
+    leaves = {
+        leaf_name(member.name, i): member for member in unit.members for i in range(member.replicas)
+    }
+    if any(member.name in leaves for member in unit.members):
+        # One is called like the leaf of another. Without the inner nodes all leaves are needed.
+        flat = [_leaf(name, jobs[member.name], member.minimum) for name, member in leaves.items()]
+        return {"minSubGroup": len(flat), "subGroups": flat}
+    nodes: list[Fields] = []
+    for member in unit.members:
+        nodes.append({"name": member.name, "minSubGroup": member.replicas})
+        nodes += (
+            {
+                **_leaf(leaf_name(member.name, i), jobs[member.name], member.minimum),
+                "parent": member.name,
+            }
+            for i in range(member.replicas)
+        )
+    return {"minSubGroup": unit.min_members, "subGroups": nodes}
+
+
+def _leaf(name: str, job: ReplicatedJob, minimum: int) -> Fields:
+    leaf: Fields = {"name": name, "minMember": minimum}
+    topology = _topology(_meant(job.template.metadata.annotations))
+    if topology and len(topology) > 1:
+        leaf["topologyConstraint"] = topology
+    return leaf
+
+
+def _flat(unit: Unit, counts: Mapping[str, Count]) -> Fields:
+    """Count what is needed; less once members are done and others wait to take their places again.
+
+    An external scheduler does not count those that succeeded, so a pod that is made again beside
+    them would wait for ever. Where nobody waits nothing is written.
+    """
+    needed = sorted(member.replicas * member.minimum for member in unit.members)
+    minimum = sum(needed[: unit.min_members])
+    found = [
+        counts.get(leaf_name(member.name, i), Count())
+        for member in unit.members
+        for i in range(member.replicas)
+    ]
+    alive = sum(count.waiting + count.bound for count in found)
+    if any(count.waiting for count in found) and alive < minimum:
+        minimum -= sum(count.succeeded for count in found)
+    return {"minMember": max(minimum, 1)}

@@ -1,0 +1,60 @@
+"""Which queue a TrainJob goes to, and who said so.
+
+The highest wins: the TrainJob's label, the runtime's own field, the JobSet's label (which is that
+of the runtime's template), a pod template's, the namespace's, the default. What admission itself
+filled in earlier is none of these; whoever asks leaves it out.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from trainer_kai.api.names import QUEUE
+
+__all__ = ["Asked", "Choice", "Source", "choose"]
+
+
+class Source(Enum):
+    """Who named the queue, the highest first."""
+
+    TRAINJOB = "the TrainJob's label"
+    RUNTIME = "the runtime's podGroupPolicy.kaiScheduler.queue"
+    JOBSET = "the label of the runtime's template"
+    POD_TEMPLATE = "the label of a pod template"
+    NAMESPACE = "the namespace's label"
+    DEFAULT = "the default"
+
+
+class Asked(NamedTuple):
+    """What each place says; labels as they are, templates in the order of the replicatedJobs."""
+
+    trainjob: Mapping[str, str] = {}
+    runtime_queue: str = ""
+    jobset: Mapping[str, str] = {}
+    templates: tuple[Mapping[str, str], ...] = ()
+    namespace: Mapping[str, str] = {}
+
+
+class Choice(NamedTuple):
+    """The queue, and who named it."""
+
+    queue: str
+    source: Source
+    others: tuple[str, ...] = ()  # queues that pod templates name beside it, in order
+
+
+def choose(asked: Asked, default: str) -> Choice:
+    """Return the queue that is named highest; an empty label names none."""
+    templates = [labels[QUEUE] for labels in asked.templates if labels.get(QUEUE)]
+    said = {
+        Source.TRAINJOB: asked.trainjob.get(QUEUE),
+        Source.RUNTIME: asked.runtime_queue,
+        Source.JOBSET: asked.jobset.get(QUEUE),
+        Source.POD_TEMPLATE: templates[0] if templates else None,
+        Source.NAMESPACE: asked.namespace.get(QUEUE),
+    }
+    for source, queue in said.items():
+        if queue:
+            others = tuple(dict.fromkeys(name for name in templates if name != queue))
+            return Choice(queue, source, others)
+    return Choice(default, Source.DEFAULT)

@@ -1,0 +1,157 @@
+"""In which order the replicatedJobs of a JobSet begin.
+
+JobSet makes the Jobs of a replicatedJob only once all it depends on is Ready or Complete; `InOrder`
+is a chain of Ready. Here this is edges between the replicatedJobs that have pods. One without pods
+is never waited for long: JobSet takes it for reached at once (no replicas), or as soon as its Jobs
+are made (no pods in them), so its edges are joined to those behind it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
+from trainer_kai.policy.finding import Finding
+
+__all__ = ["COMPLETE", "READY", "Course", "Edge", "course", "pods_of", "reached"]
+
+READY: Final = "Ready"
+COMPLETE: Final = "Complete"
+
+
+class Edge(NamedTuple):
+    """The second begins when the first has reached a status."""
+
+    before: str
+    after: str
+    status: str
+
+
+class Course(NamedTuple):
+    """Who has pods, in the order they are listed, and who waits for whom."""
+
+    names: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+def pods_of(job: ReplicatedJob) -> int:
+    """Return how many pods each of its Jobs has at once; what is not said is one."""
+    spec = job.template.spec
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is None:
+        return max(parallelism, 0)
+    return max(min(parallelism, spec.completions), 0)
+
+
+def course(spec: JobSetSpec) -> Course:
+    """Read the order; who can never begin is left out, with a finding."""
+    jobs = {job.name: job for job in spec.replicated_jobs}
+    edges = list(_chain(spec) if _is_in_order(spec) else _declared(spec))
+    findings = list(_misplaced(spec, jobs))
+    stuck = {edge.after: edge.before for edge in edges if _is_never(edge, jobs)}
+    findings += [
+        Finding(f"{_path(spec, after)}.dependsOn", f"{before!r} can never be Complete", blocks=True)
+        for after, before in stuck.items()
+        if before in jobs
+    ]
+    circular = _circular(edges)
+    if circular:
+        names = ", ".join(name for name in jobs if name in circular)
+        message = f"{names} wait for each other, so none of them begins"
+        findings.append(Finding("spec.replicatedJobs", message, blocks=True))
+    gone = reached({*stuck, *circular}, edges)
+    edges = [edge for edge in edges if edge.before not in gone and edge.after not in gone]
+    left = [name for name in jobs if name not in gone]
+    empty = [name for name in left if not jobs[name].replicas or not pods_of(jobs[name])]
+    for name in empty:
+        edges = list(_joined(edges, name, is_made=jobs[name].replicas > 0))
+    alive = tuple(name for name in left if name not in empty)
+    return Course(alive, tuple(dict.fromkeys(edges)), tuple(findings))
+
+
+def _is_in_order(spec: JobSetSpec) -> bool:
+    return spec.startup_policy.startup_policy_order == "InOrder"
+
+
+def _chain(spec: JobSetSpec) -> Iterator[Edge]:
+    names = [job.name for job in spec.replicated_jobs if job.replicas > 0]
+    for before, after in pairwise(names):
+        yield Edge(before, after, READY)
+
+
+def _declared(spec: JobSetSpec) -> Iterator[Edge]:
+    for job in spec.replicated_jobs:
+        for dependency in job.depends_on:
+            yield Edge(dependency.name, job.name, dependency.status)
+
+
+def _misplaced(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[Finding]:
+    """Yield what JobSet itself would refuse."""
+    earlier: set[str] = set()
+    for i, job in enumerate(spec.replicated_jobs):
+        for j, dependency in enumerate(job.depends_on):
+            path = f"spec.replicatedJobs[{i}].dependsOn[{j}]"
+            if dependency.name not in jobs:
+                right = ", ".join(sorted(earlier)) or "none: this is the first one"
+                message = (
+                    f"there is no replicatedJob {dependency.name!r}; before it there is {right}"
+                )
+                yield Finding(f"{path}.name", message, blocks=True)
+            elif dependency.name not in earlier:
+                message = f"{dependency.name!r} must be listed before {job.name!r}"
+                yield Finding(f"{path}.name", message, blocks=True)
+            if dependency.status not in {READY, COMPLETE}:
+                message = f"{dependency.status!r} must be {READY!r} or {COMPLETE!r}"
+                yield Finding(f"{path}.status", message, blocks=True)
+        earlier.add(job.name)
+
+
+def _is_never(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
+    """Say whether the first can never get that far: it does not exist, or its Jobs never run."""
+    job = jobs.get(edge.before)
+    if job is None or edge.status not in {READY, COMPLETE}:
+        return True
+    if edge.status == READY or job.replicas == 0 or pods_of(job) > 0:
+        return False
+    return job.template.spec.completions != 0
+
+
+def _circular(edges: list[Edge]) -> frozenset[str]:
+    """Return who waits, through others, for itself."""
+    followers = {edge.before: {e.after for e in edges if e.before == edge.before} for edge in edges}
+    return frozenset(name for name in followers if name in reached(followers[name], edges))
+
+
+def reached(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
+    """Return the names and all that begins after them."""
+    followers: dict[str, list[str]] = {}
+    for edge in edges:
+        followers.setdefault(edge.before, []).append(edge.after)
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += followers.get(name, ())
+    return frozenset(found)
+
+
+def _joined(edges: Iterable[Edge], name: str, *, is_made: bool) -> Iterator[Edge]:
+    """Yield the edges without one that has no pods.
+
+    Without replicas it counts as reached from the beginning: nobody behind it waits for it. Where
+    its Jobs are made, they are Ready, or Complete, as soon as what is before it is.
+    """
+    before = [edge for edge in edges if edge.after == name]
+    for edge in edges:
+        if name not in (edge.before, edge.after):
+            yield edge
+        elif edge.before == name and is_made:
+            yield from (Edge(first.before, edge.after, first.status) for first in before)
+
+
+def _path(spec: JobSetSpec, name: str) -> str:
+    index = next(i for i, job in enumerate(spec.replicated_jobs) if job.name == name)
+    return f"spec.replicatedJobs[{index}]"

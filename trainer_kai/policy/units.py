@@ -1,0 +1,195 @@
+"""Which replicatedJobs start together or not at all.
+
+The edges that end in Complete cut a JobSet into parts that never run at the same time. What is left
+connected by Ready, or begins at the same moment, is one unit: it is admitted as a whole or not at
+all. An initializer is a unit of its own. Units that would wait for each other are one.
+
+Somebody else who takes each group for itself, and knows of no pods that come later, is served by
+stages: there Ready cuts too, so that all pods of a group can exist at once.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
+from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.names import MAIN
+from trainer_kai.policy.stages import READY, Course, Edge, course, pods_of, reached
+
+__all__ = ["INITIALIZERS", "Member", "Outline", "Unit", "outline"]
+
+INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
+
+_COUNT: Final = re.compile("[1-9][0-9]{0,8}")
+_Part: TypeAlias = frozenset[str]
+
+
+class Member(NamedTuple):
+    """A replicatedJob of a unit."""
+
+    name: str
+    replicas: int
+    pods: int  # of each replica, at once
+    minimum: int  # of each replica, to be placed for it to count
+    is_later: bool  # begins only after others of its unit
+
+
+class Unit(NamedTuple):
+    """What starts together: members in the order they are listed."""
+
+    suffix: str
+    members: tuple[Member, ...]
+    min_members: int  # how many of them are needed
+    after: tuple[Edge, ...]  # what others must have reached before
+
+
+class Outline(NamedTuple):
+    """All units of a JobSet, those that begin first in front."""
+
+    units: tuple[Unit, ...]
+    findings: tuple[Finding, ...] = ()
+
+    def unit_of(self, replicated_job: str) -> Unit | None:
+        """Return the unit that a replicatedJob belongs to."""
+        for unit in self.units:
+            if any(member.name == replicated_job for member in unit.members):
+                return unit
+        return None
+
+
+def outline(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> Outline:
+    """Cut a JobSet into units; pods of another scheduler belong to none."""
+    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+    way = course(jobset.spec)
+    ours = [name for name in way.names if _scheduler(jobs[name]) in {"", scheduler_name}]
+    parts = _parts(ours, way, jobs, staged=staged)
+    findings = [*way.findings, *_foreign(jobset, scheduler_name)]
+    members = {name: _member(jobset, name, findings) for name in ours}
+    wanted = _count_in(jobset.metadata.annotations, "metadata", findings)
+    units = []
+    for part in _in_order(parts, way, ours):
+        suffix = MAIN if len(parts) == 1 else min(part, key=ours.index)
+        inside = reached(part, way.edges)
+        later = {edge.after for edge in way.edges if edge.before in inside}
+        chosen = tuple(
+            members[name]._replace(is_later=name in later) for name in ours if name in part
+        )
+        needed = min(wanted or len(chosen), len(chosen))
+        units.append(Unit(suffix, chosen, needed, _entering(part, way.edges)))
+    return Outline(tuple(units), tuple(findings))
+
+
+def _scheduler(job: ReplicatedJob) -> str:
+    return job.template.spec.template.spec.scheduler_name
+
+
+def _is_initializer(job: ReplicatedJob) -> bool:
+    return job.template.metadata.labels.get(ANCESTOR_STEP) in INITIALIZERS
+
+
+def _parts(
+    ours: Iterable[str], way: Course, jobs: Mapping[str, ReplicatedJob], *, staged: bool
+) -> list[_Part]:
+    """Join what Ready connects, then what begins together or waits for each other."""
+    alone = {name for name in ours if _is_initializer(jobs[name])}
+    parts = [frozenset({name}) for name in ours]
+    for edge in way.edges:
+        apart = staged or edge.before in alone or edge.after in alone
+        if edge.status == READY and not apart:
+            parts = _with(parts, edge.before, edge.after)
+    while True:
+        pair = _joinable(parts, way.edges, alone)
+        if pair is None:
+            return parts
+        parts = _with(parts, *pair)
+
+
+def _with(parts: list[_Part], one: str, other: str) -> list[_Part]:
+    """Make one part of two; whoever is in none is left alone."""
+    both = [part for part in parts if one in part or other in part]
+    if len(both) < 2:
+        return parts
+    return [part for part in parts if part not in both] + [both[0] | both[1]]
+
+
+def _joinable(
+    parts: list[_Part], edges: tuple[Edge, ...], alone: set[str]
+) -> tuple[str, str] | None:
+    """Return one of each of two parts that must be one."""
+    behind = [reached(part, edges) for part in parts]
+    begun: dict[frozenset[tuple[str, str]], str] = {}
+    for number, part in enumerate(parts):
+        for other in range(number):
+            if behind[number] & parts[other] and behind[other] & part:
+                return min(part), min(parts[other])
+        if not part & alone:
+            start = frozenset((edge.before, edge.status) for edge in _entering(part, edges))
+            if start in begun:
+                return begun[start], min(part)
+            begun[start] = min(part)
+    return None
+
+
+def _entering(part: _Part, edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    """Return the edges from what begins without the part, another scheduler's pods among it."""
+    edges = tuple(edges)
+    inside = reached(part, edges)
+    return tuple(edge for edge in edges if edge.after in part and edge.before not in inside)
+
+
+def _in_order(parts: list[_Part], way: Course, ours: list[str]) -> Iterator[_Part]:
+    """Yield each part after those it waits for, else as they are listed."""
+    left = sorted(parts, key=lambda part: min(map(ours.index, part)))
+    while left:
+        waiting = set().union(*left)
+        part = next(
+            part
+            for part in left
+            if not any(edge.before in waiting for edge in _entering(part, way.edges))
+        )
+        left.remove(part)
+        yield part
+
+
+def _member(jobset: JobSet, name: str, findings: list[Finding]) -> Member:
+    number, job = next(
+        (i, job) for i, job in enumerate(jobset.spec.replicated_jobs) if job.name == name
+    )
+    path = f"spec.replicatedJobs[{number}].template.metadata"
+    asked = _count_in(job.template.metadata.annotations, path, findings)
+    pods = pods_of(job)
+    if asked is not None and asked > pods:
+        message = f"{asked} is more than the {pods} pods that each of its Jobs has at once"
+        findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
+    minimum = min(asked, pods) if asked is not None else _least(job, pods)
+    return Member(name, job.replicas, pods, minimum, is_later=False)
+
+
+def _least(job: ReplicatedJob, pods: int) -> int:
+    """Return all pods; but one of those that take work from a common list, one after another."""
+    spec = job.template.spec
+    is_list = spec.completion_mode == "NonIndexed" and (spec.completions or 0) > pods
+    return 1 if is_list else pods
+
+
+def _count_in(annotations: Mapping[str, str], path: str, findings: list[Finding]) -> int | None:
+    text = annotations.get(BATCH_MIN_MEMBER)
+    if text is None:
+        return None
+    if _COUNT.fullmatch(text):
+        return int(text)
+    message = f"{text!r} must be a whole number from 1 on; it is ignored"
+    findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
+    return None
+
+
+def _foreign(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        name = _scheduler(job)
+        if name not in {"", scheduler_name}:
+            path = f"spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
+            yield Finding(
+                path, f"{job.name} is left to {name!r}, which knows nothing of the others"
+            )
