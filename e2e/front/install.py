@@ -1,0 +1,157 @@
+"""Install an overlay of `manifests/` on a chain: built by kubectl, applied server-side.
+
+Applying twice does nothing. The webhook configuration is left out unless a port is given, because
+its first webhook refuses the JobSets of all TrainJobs while nobody answers at that port.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import yaml
+
+from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import (
+    CRDS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Obj,
+    Resource,
+)
+from tests.support.tree import ROOT
+
+__all__ = [
+    "CLUSTER_ROLES",
+    "MANAGER",
+    "MANIFESTS",
+    "PODGROUPS",
+    "PRIORITY_CLASSES",
+    "QUEUES",
+    "TOPOLOGIES",
+    "apply",
+    "build",
+    "documents",
+    "install",
+    "kubectl",
+    "resource_of",
+    "with_port",
+]
+
+MANIFESTS: Final = ROOT / "manifests"
+MANAGER: Final = "install"
+
+PODGROUPS: Final = Resource("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup")
+QUEUES: Final = Resource("scheduling.run.ai", "v2", "queues", "Queue", namespaced=False)
+TOPOLOGIES: Final = Resource(
+    "kai.scheduler", "v1alpha1", "topologies", "Topology", namespaced=False
+)
+PRIORITY_CLASSES: Final = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+_RBAC: Final = "rbac.authorization.k8s.io"
+CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+# In the order in which they are applied: each needs only what stands before it.
+_INSTALLED: Final = (
+    CRDS,
+    NAMESPACES,
+    SERVICE_ACCOUNTS,
+    CLUSTER_ROLES,
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    Resource(_RBAC, "v1", "roles", "Role"),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+    SERVICES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    TOPOLOGIES,
+    PODGROUPS,
+    MUTATING_WEBHOOKS,
+)
+_BY_KIND: Final = {resource.kind: resource for resource in _INSTALLED}
+_APPLY: Final = "application/apply-patch+yaml"
+
+
+async def install(
+    cluster: Cluster, *, overlay: str = "local", port: int | None = None
+) -> list[Obj]:
+    """Install an overlay and return its objects as they are stored.
+
+    *port* is where the webhook listens on loopback. Its certificate is the business of the process.
+    """
+    objects = await build(MANIFESTS / "overlays" / overlay)
+    if port is None:
+        objects = [obj for obj in objects if obj["kind"] != MUTATING_WEBHOOKS.kind]
+    else:
+        objects = [with_port(obj, port) for obj in objects]
+    objects.sort(key=lambda obj: list(_BY_KIND).index(obj["kind"]))
+    definitions = [obj for obj in objects if obj["kind"] == CRDS.kind]
+    stored = [await apply(cluster, obj) for obj in definitions]
+    await cluster.guarded(_until_served(cluster, definitions))
+    return stored + [await apply(cluster, obj) for obj in objects[len(definitions) :]]
+
+
+async def build(folder: Path) -> list[Obj]:
+    """Return the objects of a kustomization, built by the chain's own kubectl."""
+    return documents(await kubectl("kustomize", str(folder)))
+
+
+async def kubectl(*arguments: str, given: str = "") -> str:
+    """Return what the chain's kubectl writes; raise for a failure what it says."""
+    program = str(ensure_chain().folder / "bin" / "kubectl")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    out, err = await process.communicate(given.encode())
+    if process.returncode:
+        raise RuntimeError(f"kubectl {' '.join(arguments)}: {err.decode().strip()}")
+    return out.decode()
+
+
+def documents(text: str) -> list[Obj]:
+    """Read the objects in a text of YAML documents."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+async def apply(cluster: Cluster, obj: Obj, **query: str) -> Obj:
+    """Apply one object server-side, strictly, taking over nothing that others own."""
+    resource, metadata = resource_of(obj), obj["metadata"]
+    path = resource.path(metadata.get("namespace"), metadata["name"])
+    wishes = {"fieldManager": MANAGER, "fieldValidation": "Strict", **query}
+    applied: Obj = await cluster.api.request("PATCH", path, obj, query=wishes, content_type=_APPLY)
+    return applied
+
+
+def resource_of(obj: Obj) -> Resource:
+    """Return the kind of an object that we install; a kind that is not listed is an oversight."""
+    resource = _BY_KIND[obj["kind"]]
+    assert resource.api_version == obj["apiVersion"]
+    return resource
+
+
+def with_port(obj: Obj, port: int) -> Obj:
+    """Return an object whose webhooks, if it has some, are called at a port on loopback."""
+    if obj["kind"] != MUTATING_WEBHOOKS.kind:
+        return obj
+    return {**obj, "webhooks": [_called_at(webhook, port) for webhook in obj["webhooks"]]}
+
+
+def _called_at(webhook: Obj, port: int) -> Obj:
+    config = webhook["clientConfig"]
+    path = config["service"]["path"] if "service" in config else urlsplit(config["url"]).path
+    return {**webhook, "clientConfig": {"url": f"https://127.0.0.1:{port}{path}"}}
+
+
+async def _until_served(cluster: Cluster, definitions: Iterable[Obj]) -> None:
+    served = [
+        (crd["spec"], version["name"]) for crd in definitions for version in crd["spec"]["versions"]
+    ]
+    wanted = {(spec["group"], spec["names"]["plural"]) for spec, _ in served}
+    while not wanted <= await cluster.api.discover():
+        await asyncio.sleep(0.05)
+    for spec, version in served:
+        await cluster.api.until_found(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
