@@ -156,6 +156,14 @@ class Metrics:
         "Events about objects. The outcome is posted, dropped (there were too many) or failed.",
         "outcome",
     )
+    podgroups_applied = Metric(
+        Counter, "podgroups_applied_total", "PodGroups that were made or brought in line."
+    )
+    pods_assigned = Metric(
+        Counter,
+        "pods_assigned_total",
+        "Pods that were told their group because admission had not done so.",
+    )
     loop_lag_seconds = Metric(
         Histogram,
         "loop_lag_seconds",

@@ -93,6 +93,8 @@ JOBSET_PRIORITY: Final = "jobset.sigs.k8s.io/priority"
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR_STRATEGY: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 
+JOBSET_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"  # a managedBy
+
 # Job: labels of its pods; the index is an annotation too.
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"

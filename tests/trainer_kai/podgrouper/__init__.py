@@ -1,0 +1,1 @@
+"""The podgrouper, module for module; no API server is needed here."""

@@ -1,0 +1,80 @@
+"""A roster with a JobSet, its Jobs and its groups, as the API server would show them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.support.jobsets import job_uid
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key, PartialObject
+from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+from trainer_kai.podgrouper.roster import Roster
+from trainer_kai.podgrouper.seen import FIELD_MANAGER, WatchedGroup
+from trainer_kai.policy.groups import Fields, Rules
+
+__all__ = ["BUNDLED", "EXTERNAL", "applied", "job_of", "known"]
+
+BUNDLED = Rules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
+EXTERNAL = Rules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
+
+
+def known(jobset: JobSet, *, counts: bool = False) -> Roster:
+    """Return a roster that knows a JobSet and its Jobs."""
+    roster = Roster(counts=counts)
+    roster.jobset_changed(jobset.metadata.key, jobset)
+    for job in jobset.spec.replicated_jobs:
+        roster.job_changed(*job_of(jobset, job.name))
+    return roster
+
+
+def job_of(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObject]:
+    """Return the first Job of a replicatedJob, controlled by the JobSet or somebody else."""
+    meta = jobset.metadata
+    reference = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": meta.name,
+        "uid": owner or meta.uid,
+        "controller": True,
+    }
+    key = Key(meta.namespace, f"{meta.name}-{name}-0")
+    metadata = {
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": job_uid(name),
+        "ownerReferences": [reference],
+    }
+    return key, decode(PartialObject, encode({"metadata": metadata}))
+
+
+def applied(fields: Fields, *, version: int = 1, more: Any = None) -> WatchedGroup:
+    """Return a group as the API server has it after an apply; *more* is what others wrote."""
+    meta = fields["metadata"]
+    managed = {
+        "manager": FIELD_MANAGER,
+        "operation": "Apply",
+        "fieldsV1": {
+            "f:metadata": {
+                "f:labels": dict(_owned(meta["labels"])),
+                "f:annotations": dict(_owned(meta["annotations"])),
+                "f:ownerReferences": {'k:{"uid":"u"}': {}},
+            },
+            "f:spec": dict(_owned(fields["spec"])),
+        },
+    }
+    stored = {
+        "metadata": {
+            **meta,
+            "annotations": {**meta["annotations"], **(more or {}).get("annotations", {})},
+            "uid": f"uid-{meta['name']}",
+            "resourceVersion": str(version),
+            "managedFields": [managed],
+        },
+        "spec": {**fields["spec"], **(more or {}).get("spec", {})},
+    }
+    return decode(WatchedGroup, encode(stored))
+
+
+def _owned(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        yield f"f:{name}", dict(_owned(value)) if isinstance(value, dict) else {}

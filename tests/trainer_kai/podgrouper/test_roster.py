@@ -1,0 +1,76 @@
+"""The roster: changes in, which JobSet to look at out, and nothing kept for the dead."""
+
+from tests.support.jobsets import admitted, pod, recorded
+from tests.trainer_kai.podgrouper.rosters import BUNDLED, applied, job_of, known
+from tests.trainer_kai.podgrouper.test_plan import NAME, carry_out, look
+from trainer_kai.api.meta import Key
+from trainer_kai.podgrouper.roster import Roster
+
+JOB = Key("default", "job")
+GROUP = Key("default", NAME)
+POD = Key("default", "a")
+
+
+def test_a_pod_that_came_before_its_job_is_looked_at_when_the_job_is_known() -> None:
+    """Watches are not in step with each other."""
+    ours = admitted(recorded("torch-distributed"))
+    roster = Roster(counts=False)
+    roster.jobset_changed(JOB, ours)
+    assert roster.pod_changed(POD, pod("a", "node")) == JOB
+    assert list(roster.members(ours)) == []
+
+    assert roster.job_changed(*job_of(ours, "node")) == JOB
+    assert [seen.key for seen in roster.members(ours)] == [POD]
+    assert roster.job_changed(*job_of(ours, "node")) is None
+
+
+def test_pods_that_are_assigned_are_nobodys_business_in_bundled_mode() -> None:
+    """They are not kept, and wake nobody."""
+    ours = admitted(recorded("torch-distributed"))
+    roster = known(ours)
+
+    assert roster.pod_changed(POD, pod("a", "node", group=NAME)) is None
+    assert list(roster.members(ours)) == []
+
+
+def test_an_external_scheduler_needs_pods_to_be_counted() -> None:
+    """A pod wakes its JobSet when something that counts changed."""
+    ours = admitted(recorded("torch-distributed"), staged=True)
+    roster = known(ours, counts=True)
+
+    assert roster.pod_changed(POD, pod("a", "node", group=NAME)) == JOB
+    assert roster.pod_changed(POD, pod("a", "node", group=NAME)) is None
+    assert roster.pod_changed(POD, pod("a", "node", group=NAME, phase="Running")) == JOB
+    assert roster.pod_changed(POD, None) == JOB
+    assert list(roster.members(ours)) == []
+
+
+def test_an_event_from_before_our_own_write_does_not_undo_it() -> None:
+    """The answer to a write is known before the watch shows what was before it."""
+    roster = known(admitted(recorded("torch-distributed")))
+    (fields,) = look(roster).apply
+    roster.group_changed(GROUP, applied(fields, version=7))
+
+    before = {**fields, "spec": {**fields["spec"], "queue": "before"}}
+    roster.group_changed(GROUP, applied(before, version=6))
+    assert not look(roster).apply
+    roster.group_changed(GROUP, applied(before, version=8))
+    assert look(roster).apply
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    """A controller that runs for a year knows what there is, and no more."""
+    ours = admitted(recorded("deepspeed-distributed"))
+    roster = known(ours, counts=True)
+    carry_out(roster, BUNDLED)
+    roster.pod_changed(POD, pod("a", "node"))
+
+    roster.pod_changed(POD, None)
+    for job in ours.spec.replicated_jobs:
+        roster.job_changed(job_of(ours, job.name)[0], None)
+    roster.group_changed(GROUP, None)
+    roster.jobset_changed(JOB, None)
+
+    kept = {name: value for name, value in vars(roster).items() if isinstance(value, dict)}
+    assert len(kept) == 7
+    assert not any(kept.values())

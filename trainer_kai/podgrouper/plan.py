@@ -1,0 +1,118 @@
+"""What to write for one JobSet: groups that are missing or differ, pods nobody assigned.
+
+The answer follows from what is there and from nothing else, so asking twice is asking once. While a
+JobSet is suspended nothing is written: its queue may still change, and its groups ask for nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ADMITTED, GANG, JOBSET_CONTROLLER, POD_GROUP, SUBGROUP
+from trainer_kai.podgrouper.roster import Seen
+from trainer_kai.podgrouper.seen import Group, paths_in
+from trainer_kai.policy.census import census
+from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.groups import Fields, Rules, group_of_unit, groups
+from trainer_kai.policy.names import leaf_name
+from trainer_kai.policy.units import Outline, Unit, outline
+
+__all__ = ["Assign", "Plan", "is_ours", "plan"]
+
+_NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
+
+
+class Assign(NamedTuple):
+    """A pod that must be told its group, and what to merge into it."""
+
+    key: Key
+    fields: Fields
+
+
+class Plan(NamedTuple):
+    """What to write, and what is worth telling when groups are made for the first time."""
+
+    apply: tuple[Fields, ...] = ()
+    assign: tuple[Assign, ...] = ()
+    is_first: bool = False
+    outline: Outline = Outline(())
+
+    @property
+    def blocking(self) -> tuple[Finding, ...]:
+        """Return what keeps a part from ever running."""
+        return tuple(finding for finding in self.outline.findings if finding.blocks)
+
+
+def is_ours(jobset: JobSet) -> bool:
+    """Say whether a JobSet was admitted by us, and its pods are made in this cluster."""
+    managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
+    return ADMITTED in jobset.metadata.annotations and managed_here
+
+
+def plan(
+    jobset: JobSet, existing: Mapping[Key, Group], members: Iterable[Seen], rules: Rules
+) -> Plan:
+    """Compare what is with what should be."""
+    meta = jobset.metadata
+    is_over = meta.deletion_timestamp or jobset.status.terminal_state
+    if is_over or jobset.spec.suspend or not is_ours(jobset):
+        return Plan()
+    whole = outline(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    marked = whole._replace(units=tuple(u for u in whole.units if _is_marked(jobset, u)))
+    if not marked.units:
+        return Plan()
+    pods = list(members)
+    counts = census(pod.sighting for pod in pods) if rules.mode == "external" else None
+    wanted = list(groups(jobset, whole, rules, counts))
+    apply = tuple(
+        fields
+        for unit, fields in zip(whole.units, wanted, strict=True)
+        if unit in marked.units and _differs(fields, existing)
+    )
+    assign = (_assigned(jobset, pod, marked, rules) for pod in pods if not pod.group)
+    return Plan(apply, tuple(filter(None, assign)), bool(apply) and not existing, marked)
+
+
+def _is_marked(jobset: JobSet, unit: Unit) -> bool:
+    """Say whether admission left the pods of a unit to us, and did not leave them to their user."""
+    names = {member.name for member in unit.members}
+    return any(
+        GANG in job.template.spec.template.metadata.labels
+        for job in jobset.spec.replicated_jobs
+        if job.name in names
+    )
+
+
+def _differs(wanted: Fields, existing: Mapping[Key, Group]) -> bool:
+    meta = wanted["metadata"]
+    group = existing.get(Key(meta["namespace"], meta["name"]))
+    if group is None:
+        return True
+    own = {name: meta[name] for name in ("labels", "annotations", "ownerReferences")}
+    fields = {"metadata": own, "spec": wanted["spec"]}
+    if not _holds(fields, {"metadata": group.metadata, "spec": group.spec}):
+        return True
+    return not group.ours <= set(paths_in(fields))  # something of ours should be there no more
+
+
+def _holds(wanted: Any, there: Any) -> bool:
+    """Say whether an object has all that is wanted; lists are whole, objects may have more."""
+    if isinstance(wanted, Mapping):
+        return isinstance(there, Mapping) and all(
+            name in there and _holds(value, there[name]) for name, value in wanted.items()
+        )
+    return bool(wanted == there)
+
+
+def _assigned(jobset: JobSet, pod: Seen, marked: Outline, rules: Rules) -> Assign | None:
+    unit = marked.unit_of(pod.replicated_job)
+    if unit is None or pod.sighting.is_going:
+        return None
+    metadata: Fields = {
+        "uid": pod.uid,  # the API server refuses the merge if it is another pod by now
+        "annotations": {POD_GROUP: group_of_unit(jobset, unit)},
+    }
+    if rules.mode == "bundled":
+        metadata["labels"] = {SUBGROUP: leaf_name(pod.replicated_job, pod.job_index)}
+    return Assign(pod.key, {"metadata": metadata})

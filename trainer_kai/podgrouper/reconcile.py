@@ -1,0 +1,190 @@
+"""Brings groups in line with JobSets: the shell around `plan`.
+
+All replicas follow the cluster; only the one that leads writes. It begins with every JobSet there
+is, so what happened while nobody led is caught up with. Each write may be repeated: a group is
+applied as a whole, and a pod is assigned by its uid.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key, Object, PartialObject
+from trainer_kai.api.names import BATCH, GANG, JOBSET_UID, MEMBERS, POD_GROUP, QUEUE, STAGE
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import JOBS, JOBSETS, PODS
+from trainer_kai.health import Health
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import Conflict, NotFound
+from trainer_kai.kube.events import Recorder, Regarding
+from trainer_kai.kube.known import Change, What
+from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
+from trainer_kai.kube.request import Selection, Target, Write
+from trainer_kai.kube.runner import Runner
+from trainer_kai.kube.watch import Watch
+from trainer_kai.metrics import Metrics
+from trainer_kai.podgrouper.plan import Plan, plan
+from trainer_kai.podgrouper.roster import Roster
+from trainer_kai.podgrouper.seen import FIELD_MANAGER, GROUPS
+from trainer_kai.policy.groups import Fields, Rules
+
+__all__ = ["Podgrouper"]
+
+T = TypeVar("T", bound=Object)
+
+_JOB_METADATA: Final = Resource(
+    BATCH, JOBS.version, JOBS.plural, JOBS.kind, namespaced=True, struct=PartialObject
+)
+_APPLY: Final = Write(field_manager=FIELD_MANAGER, force=True)
+_ASSIGN: Final = Write(field_manager=FIELD_MANAGER)
+
+
+class Podgrouper:
+    """What is known, and whoever writes because of it."""
+
+    def __init__(
+        self, rules: Rules, recorder: Recorder, metrics: Metrics, log: FilteringBoundLogger
+    ) -> None:
+        self._rules = rules
+        self._recorder = recorder
+        self._metrics = metrics
+        self._log = log
+        self._roster = Roster(counts=rules.mode == "external")
+        self._queue: WorkQueue[Key] | None = None  # while we lead
+        self._unsynced = 4
+        self._synced = asyncio.Event()
+
+    def follow(self, run: Runner, client: Client, seen: Observed, health: Health) -> None:
+        """Start the watches; what they tell is known from then on."""
+        ours = Selection(labels=GANG)
+        of_jobsets = Selection(labels=JOBSET_UID)
+        watches: list[tuple[str, Watch[Any], Callable[[Change[Any]], None]]] = [
+            ("jobsets", Watch(client, Target(JOBSETS), seen), self._jobset),
+            ("podgroups", Watch(client, Target(GROUPS, selection=ours), seen), self._group),
+            (
+                "jobs",
+                Watch(client, Target(_JOB_METADATA, "", of_jobsets, only_metadata=True), seen),
+                self._job,
+            ),
+            ("pods", Watch(client, Target(PODS, selection=ours), seen), self._pod),
+        ]
+        for name, watch, tell in watches:
+            health.needs(f"{name} followed", watch.missing)
+            run.start(f"watch {name}", _following(watch, tell, self._once_synced()))
+
+    async def lead(self, client: Client) -> None:
+        """Write, as long as we lead; *client* asks the fence."""
+        await self._synced.wait()
+        settings = QueueSettings("jobsets", workers=8)
+        queue: WorkQueue[Key] = WorkQueue(
+            lambda key: self.reconcile(client, key),
+            settings,
+            client.clock,
+            self._log,
+            metrics=self._metrics.queue("jobsets"),
+        )
+        for key in self._roster.jobsets:
+            queue.add(key)
+        self._queue = queue
+        try:
+            await queue.run()
+        finally:
+            self._queue = None
+
+    async def reconcile(self, client: Client, key: Key) -> Requeue | None:
+        """Bring the groups and pods of one JobSet in line."""
+        jobset = self._roster.jobsets.get(key)
+        if jobset is None:
+            return None  # gone, and its groups go with it
+        existing = self._roster.groups(jobset.metadata.uid)
+        steps = plan(jobset, existing, self._roster.members(jobset), self._rules)
+        for fields in steps.apply:
+            await self._apply(client, fields)
+        if steps.is_first:
+            self._tell(jobset, steps)
+        for pod, merged in steps.assign:
+            try:
+                await client.merge(PODS, pod, merged, _ASSIGN)
+            except (NotFound, Conflict):
+                continue  # gone, or another of the same name: there will be a change
+            self._metrics.pods_assigned.inc()
+            self._log.info("pod assigned", pod=str(pod), group=_group_in(merged))
+        return None
+
+    async def _apply(self, client: Client, fields: Fields) -> None:
+        key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
+        answered = await client.apply(GROUPS, key, fields, _APPLY)
+        self._roster.group_changed(key, answered)  # or the next look would apply it again
+        self._metrics.podgroups_applied.inc()
+        self._log.info("pod group applied", group=str(key), queue=fields["spec"]["queue"])
+
+    def _tell(self, jobset: JobSet, steps: Plan) -> None:
+        """Say on the TrainJob, or on a JobSet that has none, what was planned for it."""
+        meta = jobset.metadata
+        owner = meta.controller
+        regarding = Regarding(
+            owner.api_version if owner else JOBSETS.api_version,
+            owner.kind if owner else JOBSETS.kind,
+            meta.namespace,
+            owner.name if owner else meta.name,
+            owner.uid if owner else meta.uid,
+        )
+        told = "; ".join(_described(fields) for fields in steps.apply)
+        queue = meta.labels.get(QUEUE) or self._rules.default_queue
+        self._recorder.post(regarding, "PodGroupsCreated", f"Queue {queue}: {told}")
+        for finding in steps.blocking:
+            self._recorder.post(regarding, "CannotRun", str(finding), "Warning")
+
+    def _once_synced(self) -> Callable[[], None]:
+        told = False
+
+        def synced() -> None:
+            nonlocal told
+            if not told:
+                told = True
+                self._unsynced -= 1
+                if not self._unsynced:
+                    self._synced.set()
+
+        return synced
+
+    def _jobset(self, change: Change[JobSet]) -> None:
+        self._look(self._roster.jobset_changed(change.key, _present(change)))
+
+    def _group(self, change: Change[Any]) -> None:
+        self._look(self._roster.group_changed(change.key, _present(change)))
+
+    def _job(self, change: Change[PartialObject]) -> None:
+        self._look(self._roster.job_changed(change.key, _present(change)))
+
+    def _pod(self, change: Change[Pod]) -> None:
+        self._look(self._roster.pod_changed(change.key, _present(change)))
+
+    def _look(self, key: Key | None) -> None:
+        if key is not None and self._queue is not None:
+            self._queue.add(key)
+
+
+def _present(change: Change[T]) -> T | None:
+    return None if change.what is What.DELETED else change.object
+
+
+def _following(
+    watch: Watch[Any], tell: Callable[[Change[Any]], None], synced: Callable[[], None]
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    return lambda: watch.run(tell, synced)
+
+
+def _described(fields: Fields) -> str:
+    notes = fields["metadata"]["annotations"]
+    return f"{notes[MEMBERS]} ({notes[STAGE]})"
+
+
+def _group_in(merged: Fields) -> str:
+    group: str = merged["metadata"]["annotations"][POD_GROUP]
+    return group

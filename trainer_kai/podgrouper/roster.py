@@ -1,0 +1,145 @@
+"""What is known of the cluster: JobSets, their groups, their Jobs, and pods.
+
+Changes come in, in any order; what goes out is which JobSet is to be looked at again. A pod belongs
+to a JobSet only if its controller is a Job whose controller is that JobSet. Labels say so too, but
+anybody can write a label, and nobody can make the API server forget who made a Job.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key, Meta, PartialObject
+from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, POD_GROUP, REPLICATED_JOB
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import JOBS, JOBSETS
+from trainer_kai.podgrouper.seen import Group, WatchedGroup, group_of
+from trainer_kai.policy.census import Sighting, sight
+
+__all__ = ["Roster", "Seen"]
+
+
+class Seen(NamedTuple):
+    """A pod, as far as a plan needs it."""
+
+    key: Key
+    uid: str
+    job_uid: str
+    replicated_job: str
+    job_index: str
+    group: str  # "" while nobody has assigned it
+    sighting: Sighting
+
+
+class Roster:
+    """The last state of everything; *counts* says whether pods that are assigned are kept too."""
+
+    def __init__(self, *, counts: bool) -> None:
+        self.jobsets: dict[Key, JobSet] = {}
+        self._counts = counts
+        self._groups: dict[str, dict[Key, Group]] = {}  # by the uid of their JobSet
+        self._owner_of_group: dict[Key, tuple[str, Key]] = {}
+        self._jobset_of_job: dict[str, str] = {}  # uids
+        self._uid_of_job: dict[Key, str] = {}
+        self._pods: dict[Key, dict[Key, Seen]] = {}  # by the JobSet they name
+        self._named_by: dict[Key, Key] = {}
+
+    def groups(self, uid: str) -> dict[Key, Group]:
+        """Return the groups of a JobSet."""
+        return self._groups.get(uid, {})
+
+    def members(self, jobset: JobSet) -> Iterator[Seen]:
+        """Yield the pods that really are those of a JobSet."""
+        for pod in self._pods.get(jobset.metadata.key, {}).values():
+            if self._jobset_of_job.get(pod.job_uid) == jobset.metadata.uid:
+                yield pod
+
+    def jobset_changed(self, key: Key, jobset: JobSet | None) -> Key | None:
+        """Take note of a JobSet; None is one that is gone."""
+        if jobset is None:
+            self.jobsets.pop(key, None)
+            return None
+        self.jobsets[key] = jobset
+        return key
+
+    def group_changed(self, key: Key, watched: WatchedGroup | None) -> Key | None:
+        """Take note of a PodGroup; the JobSet that owns it, or did, is to be looked at."""
+        if watched is None:
+            uid, jobset = self._owner_of_group.pop(key, ("", None))
+            self._groups.get(uid, {}).pop(key, None)
+            if not self._groups.get(uid):
+                self._groups.pop(uid, None)
+            return jobset
+        group = group_of(watched)
+        owner = _owner_of(watched.metadata)
+        if owner is None:
+            return self.group_changed(key, None)
+        uid, jobset = owner
+        known = self._groups.setdefault(uid, {})
+        if key not in known or not _is_older(group, known[key]):
+            known[key] = group
+        self._owner_of_group[key] = owner
+        return jobset
+
+    def job_changed(self, key: Key, job: PartialObject | None) -> Key | None:
+        """Take note of a Job; pods that came before it belong to somebody now."""
+        if job is None:
+            self._jobset_of_job.pop(self._uid_of_job.pop(key, ""), None)
+            return None
+        controller = job.metadata.controller
+        if controller is None or not _is_jobset(controller.api_version, controller.kind):
+            return None
+        is_new = self._jobset_of_job.get(job.metadata.uid) != controller.uid
+        self._jobset_of_job[job.metadata.uid] = controller.uid
+        self._uid_of_job[key] = job.metadata.uid
+        jobset = Key(key.namespace, controller.name)
+        return jobset if is_new and self._pods.get(jobset) else None
+
+    def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
+        """Take note of a pod."""
+        named = self._named_by.pop(key, None)
+        before = self._pods.get(named, {}).pop(key, None) if named else None
+        if named and not self._pods.get(named):
+            self._pods.pop(named, None)
+        seen = None if pod is None else _see(pod)
+        if pod is None or seen is None or (seen.group and not self._counts):
+            return named if self._counts else None
+        jobset = Key(key.namespace, pod.metadata.labels.get(JOBSET_NAME, ""))
+        self._pods.setdefault(jobset, {})[key] = seen
+        self._named_by[key] = jobset
+        return jobset if seen != before else None
+
+
+def _see(pod: Pod) -> Seen | None:
+    meta = pod.metadata
+    controller = meta.controller
+    is_job = controller is not None and controller.api_version == JOBS.api_version
+    if controller is None or not is_job or controller.kind != JOBS.kind:
+        return None
+    return Seen(
+        key=meta.key,
+        uid=meta.uid,
+        job_uid=controller.uid,
+        replicated_job=meta.labels.get(REPLICATED_JOB, ""),
+        job_index=meta.labels.get(JOB_INDEX, ""),
+        group=meta.annotations.get(POD_GROUP, ""),
+        sighting=sight(pod),
+    )
+
+
+def _owner_of(meta: Meta) -> tuple[str, Key] | None:
+    for owner in meta.owner_references:
+        if _is_jobset(owner.api_version, owner.kind):
+            return owner.uid, Key(meta.namespace, owner.name)
+    return None
+
+
+def _is_jobset(api_version: str, kind: str) -> bool:
+    return kind == JOBSETS.kind and api_version.partition("/")[0] == JOBSETS.group
+
+
+def _is_older(group: Group, known: Group) -> bool:
+    """Say whether a state is from before the one that we know from the answer to our own write."""
+    if group.uid != known.uid or not (group.version.isdecimal() and known.version.isdecimal()):
+        return False
+    return int(group.version) < int(known.version)
