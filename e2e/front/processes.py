@@ -1,0 +1,148 @@
+"""Our processes on a chain, started as in a pod: each under its own ServiceAccount.
+
+The manifests have to be installed first, for the ServiceAccount and its rights are theirs:
+
+    await install(cluster, port=webhook_port(cluster))
+    async with running(cluster, WEBHOOK, tmp_path) as webhook: …
+
+Leaving the `async with` ends the process as an operator would. What ends by itself fails the test.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import aiohttp
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.process import Process
+from e2e.cluster.programs import Program
+from tests.support.tree import ROOT
+
+__all__ = ["NAMESPACE", "PODGROUPER", "WEBHOOK", "OurProcess", "Part", "running", "webhook_port"]
+
+NAMESPACE: Final = "trainer-kai"
+_LOOPBACK: Final = "127.0.0.1"
+_READY_S: Final = 30.0
+_GRACE_S: Final = 20.0
+# A process that is started again listens where it did before.
+_PORTS: Final[WeakKeyDictionary[Cluster, dict[str, int]]] = WeakKeyDictionary()
+_LEADING: Final = {  # quicker than usual, for a Lease that is missing is waited for
+    "TRAINER_KAI_LEADER_LEASE_S": "3",
+    "TRAINER_KAI_LEADER_RENEW_DEADLINE_S": "2",
+    "TRAINER_KAI_LEADER_RETRY_S": "0.3",
+    "TRAINER_KAI_LEADER_WRITE_S": "0.8",
+}
+
+
+class Part(NamedTuple):
+    """One of our processes: its module, and its ServiceAccount."""
+
+    name: str
+    module: str
+    account: str
+    environment: Mapping[str, str] = {}
+
+
+WEBHOOK: Final = Part(
+    "webhook",
+    "webhook",
+    "trainer-kai-webhook",
+    {
+        "TRAINER_KAI_SERVER_ADDRESS": _LOOPBACK,
+        "TRAINER_KAI_SERVER_DRAIN_S": "0",
+        "TRAINER_KAI_TLS_NAMESPACE": NAMESPACE,
+    },
+)
+PODGROUPER: Final = Part("podgrouper", "trainer_kai.podgrouper", "trainer-kai-podgrouper", _LEADING)
+
+
+class OurProcess:
+    """A process of ours that can be started again after it was stopped or killed."""
+
+    def __init__(self, process: Process, ready_url: str) -> None:
+        self.process = process
+        self._ready_url = ready_url
+
+    async def start(self) -> None:
+        """Run it and wait until it is ready."""
+        self.process.start()
+        await self.ready()
+
+    async def stop(self) -> None:
+        """End it as an operator would."""
+        await self.process.stop(_GRACE_S)
+
+    async def kill(self) -> None:
+        """End it at once, as a crash would."""
+        await self.process.kill()
+
+    async def ready(self) -> None:
+        """Wait until it says that it is ready; fail with its words when it does not."""
+        said = "nothing"
+        deadline = time.monotonic() + _READY_S
+        async with aiohttp.ClientSession() as session:
+            while time.monotonic() < deadline:
+                self.process.check()
+                try:
+                    async with session.get(self._ready_url) as response:
+                        said = await response.text()
+                        if response.status == 200:
+                            return
+                except aiohttp.ClientError as error:
+                    said = str(error)
+                await asyncio.sleep(0.03)
+        last = "\n".join(self.process.tail(15))
+        raise TimeoutError(f"{self.process.name} did not get ready: {said}\n{last}")
+
+    def lines(self) -> list[str]:
+        """Return what it logged."""
+        return self.process.tail(10_000)
+
+
+@asynccontextmanager
+async def running(
+    cluster: Cluster, part: Part, folder: Path, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[OurProcess]:
+    """Run a process until the end of the block; *settings* are environment variables.
+
+    Its log lies in *folder*. It reaches the cluster with a token of its ServiceAccount.
+    """
+    kubeconfig = await cluster.service_account_kubeconfig(NAMESPACE, part.account)
+    health = _port(cluster, f"{part.name}-health")
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "TRAINER_KAI_HEALTH_ADDRESS": _LOOPBACK,
+        "TRAINER_KAI_HEALTH_PORT": f"{health}",
+        "TRAINER_KAI_LEADER_NAMESPACE": NAMESPACE,
+        **part.environment,
+        **({"TRAINER_KAI_SERVER_PORT": f"{webhook_port(cluster)}"} if part is WEBHOOK else {}),
+        **(settings or {}),
+    }
+    argv = [sys.executable, "-m", part.module, "--kubeconfig", str(kubeconfig)]
+    process = Process(Program(part.name, argv, environment), folder / f"{part.name}.log")
+    ours = OurProcess(process, f"http://{_LOOPBACK}:{health}/readyz")
+    try:
+        await ours.start()
+        yield ours
+        process.check()
+        await ours.stop()
+    finally:
+        await process.kill()
+
+
+def webhook_port(cluster: Cluster) -> int:
+    """Return where the webhook of a chain listens, whether or not it does already."""
+    return _port(cluster, "webhook")
+
+
+def _port(cluster: Cluster, use: str) -> int:
+    ports = _PORTS.setdefault(cluster, {})
+    if use not in ports:
+        ports[use] = cluster.free_port()
+    return ports[use]
