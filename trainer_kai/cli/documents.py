@@ -1,0 +1,112 @@
+"""Objects out of files: YAML or JSON, several in one file, lists as kubectl prints them.
+
+Whatever cannot be read is told at once, file by file, with what would be right.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import yaml
+
+from trainer_kai.api.decode import DecodeError, decode, encode
+from trainer_kai.api.meta import Object
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["Document", "read", "read_files"]
+
+T = TypeVar("T", bound=Object)
+
+_STDIN: Final = "-"
+_MOST_BYTES: Final = 256 * 1024 * 1024
+
+
+class Document(NamedTuple):
+    """One object, and which one of which file it is."""
+
+    file: str
+    fields: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Return its kind, or nothing."""
+        return str(self.fields.get("kind", ""))
+
+    @property
+    def group(self) -> str:
+        """Return its API group; the core group is empty."""
+        return str(self.fields.get("apiVersion", "")).rpartition("/")[0]
+
+    def __str__(self) -> str:
+        metadata = self.fields.get("metadata")
+        meta = metadata if isinstance(metadata, dict) else {}
+        names = filter(None, (meta.get("namespace"), meta.get("name") or meta.get("generateName")))
+        return f"{self.file}: {self.kind or 'object'} {'/'.join(map(str, names))}".rstrip()
+
+
+def read_files(files: Iterable[str]) -> list[Document]:
+    """Return every object in the files; `-` is standard input."""
+    faults: list[FieldError] = []
+    found: list[Document] = []
+    for file in files:
+        try:
+            found += _objects(file)
+        except (OSError, UnicodeDecodeError) as error:
+            faults.append(FieldError(file, f"cannot be read: {error}"))
+        except yaml.YAMLError as error:
+            faults.append(FieldError(file, f"is no YAML: {_where(error)}"))
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(faults)
+    return found
+
+
+def read(struct: type[T], document: Document) -> T:
+    """Read an object; raise `ConfigError` for a field of the wrong type."""
+    try:
+        return decode(struct, encode(document.fields))
+    except DecodeError as error:
+        raise ConfigError([FieldError(str(document), str(error.fault))]) from error
+
+
+def _objects(file: str) -> Iterator[Document]:
+    text = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
+    if len(text) > _MOST_BYTES:
+        raise ConfigError([FieldError(file, "is larger than 256 MiB")])
+    name = "standard input" if file == _STDIN else file
+    for number, document in enumerate(yaml.load_all(text, Loader=_Loader), 1):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            what = type(document).__name__
+            raise ConfigError([FieldError(name, f"document {number} is a {what}, not an object")])
+        yield from _flat(Document(name, document))
+
+
+def _flat(document: Document) -> Iterator[Document]:
+    items = document.fields.get("items")
+    if not document.kind.endswith("List") or not isinstance(items, list):
+        yield document
+        return
+    for item in items:
+        if not isinstance(item, dict):
+            raise ConfigError([FieldError(str(document), "holds an item that is no object")])
+        yield from _flat(Document(document.file, item))
+
+
+def _where(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return f"{at}{getattr(error, 'problem', None) or error}"
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as Kubernetes means it: a date is the text that was written."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:timestamp"]
+    for letter, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}

@@ -1,0 +1,38 @@
+"""`trainer-kai`: arguments in, one call, and an exit code that means something."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from trainer_kai.cli.plan import add_plan
+from trainer_kai.errors import ConfigError
+from trainer_kai.kube.errors import ApiError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a mistake of the user or an unreachable cluster is told in plain words."""
+    parser = argparse.ArgumentParser(
+        prog="trainer-kai", description="Gang scheduling of TrainJobs: what happens, and why."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_plan(commands)
+    args = parser.parse_args(arguments)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except ConfigError as error:
+        for fault in error.faults:
+            print(f"trainer-kai: {fault}", file=sys.stderr)
+        return 2
+    except ApiError as error:
+        print(f"trainer-kai: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
+        return 141
+    return code

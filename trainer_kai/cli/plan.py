@@ -1,0 +1,215 @@
+"""`trainer-kai plan`: what becomes of a TrainJob before anybody submits it.
+
+It works out the JobSet that Trainer will build and asks the same functions as admission and the
+podgrouper. Runtimes that no file has are read from the cluster, with the user's own rights.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import DEFAULT_QUEUE, JOBSET, SCHEDULER_NAME, TRAINER
+from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.validate import jobset_faults, runtime_faults, trainjob_faults
+from trainer_kai.cli.documents import Document, read, read_files
+from trainer_kai.cli.table import table
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.connect import command_client
+from trainer_kai.kube.errors import ApiError, NotFound
+from trainer_kai.policy.preview import Preview, Surroundings, preview, preview_jobset
+
+__all__ = ["add_plan"]
+
+_SCHEMA: Final = "trainer-kai/plan/v1"
+_BLOCKED: Final = 1
+
+
+class _Given(NamedTuple):
+    """What the files hold."""
+
+    jobs: list[TrainJob]
+    jobsets: list[JobSet]
+    runtimes: dict[tuple[str, Key], Runtime]
+    namespaces: dict[str, Namespace]
+
+
+def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "plan",
+        help="units, stages, groups and findings of a TrainJob before it is submitted",
+        description="Show what becomes of TrainJobs: units, stages, pod groups, queue, findings.",
+        epilog="Exit code: 0; 1 if something will never run; 2 if the input cannot be used.",
+    )
+    parser.add_argument(
+        "-f",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        required=True,
+        help="TrainJobs, JobSets, runtimes and namespaces; - is standard input; may be repeated",
+    )
+    parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
+    parser.add_argument("-n", "--namespace", default="default", help="of what names none")
+    parser.add_argument("--mode", choices=("bundled", "external"), default="bundled")
+    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME)
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE)
+    parser.add_argument("--kubeconfig", default="", help="where to find what no file has")
+    parser.add_argument("--context", default="")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    given = _sorted(read_files(args.files), args.namespace)
+    if not given.jobs and not given.jobsets:
+        names = ", ".join(args.files)
+        raise ConfigError([FieldError("-f", f"no TrainJob and no JobSet is in {names}")])
+    missing = [job for job in given.jobs if _reference(job) not in given.runtimes]
+    if missing:
+        asyncio.run(_fetch(args, given, missing))
+    previews = [*_previews(args, given)]
+    if args.output == "json":
+        print(json.dumps({"schema": _SCHEMA, "plans": [*map(_as_json, previews)]}, indent=2))
+    else:
+        print("\n\n".join(map(_as_text, previews)))
+    return _BLOCKED if any(it.is_blocked for it in previews) else 0
+
+
+def _sorted(documents: Iterable[Document], namespace: str) -> _Given:
+    given = _Given([], [], {}, {})
+    faults: list[FieldError] = []
+    for document in documents:
+        try:
+            faults += (
+                FieldError(str(document), str(fault)) for fault in _add(given, document, namespace)
+            )
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(faults)
+    return given
+
+
+def _add(given: _Given, document: Document, namespace: str) -> tuple[FieldError, ...]:
+    """Add an object to what is given, and return what is wrong with it."""
+    metadata = document.fields.get("metadata")
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        return (FieldError("metadata.name", "must be there"),)
+    metadata.setdefault("name", f"{metadata.get('generateName')}x")
+    kind = (document.group, document.kind)
+    if kind not in {(TRAINER, "ClusterTrainingRuntime"), ("", "Namespace")}:
+        metadata.setdefault("namespace", namespace)
+    if kind == (TRAINER, "TrainJob"):
+        given.jobs.append(read(TrainJob, document))
+        return trainjob_faults(given.jobs[-1])
+    if kind == (JOBSET, "JobSet"):
+        given.jobsets.append(read(JobSet, document))
+        return jobset_faults(given.jobsets[-1])
+    if kind in {(TRAINER, "ClusterTrainingRuntime"), (TRAINER, "TrainingRuntime")}:
+        runtime = read(Runtime, document)
+        given.runtimes[document.kind, runtime.metadata.key] = runtime
+        return runtime_faults(runtime)
+    if kind == ("", "Namespace"):
+        found = read(Namespace, document)
+        given.namespaces[found.metadata.name] = found
+    return ()
+
+
+def _reference(job: TrainJob) -> tuple[str, Key]:
+    reference = job.spec.runtime_ref
+    is_local = reference.kind == RUNTIMES.kind
+    return reference.kind, Key(job.metadata.namespace if is_local else "", reference.name)
+
+
+async def _fetch(args: argparse.Namespace, given: _Given, missing: list[TrainJob]) -> None:
+    """Read what no file has from the cluster; say all of what is nowhere."""
+    faults = []
+    try:
+        async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+            for kind, key in dict.fromkeys(map(_reference, missing)):
+                try:
+                    given.runtimes[kind, key] = await _runtime(client, kind, key)
+                except NotFound:
+                    message = "is in no file, and not in the cluster either"
+                    faults.append(FieldError(f"{kind} {key}", message))
+            for name in {job.metadata.namespace for job in missing} - set(given.namespaces):
+                try:
+                    given.namespaces[name] = await client.get(NAMESPACES, Key("", name))
+                except ApiError:
+                    continue  # it may not be there yet, or be none of the user's business
+    except (ApiError, ConfigError) as error:
+        names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_reference, missing)}))
+        message = f"give the file of {names} with another -f, or access to a cluster: {error}"
+        raise ConfigError([FieldError("-f", message)]) from error
+    if faults:
+        raise ConfigError(faults)
+
+
+async def _runtime(client: Client, kind: str, key: Key) -> Runtime:
+    if kind == RUNTIMES.kind:
+        return await client.get(RUNTIMES, key)
+    return await client.get(CLUSTER_RUNTIMES, key)
+
+
+def _previews(args: argparse.Namespace, given: _Given) -> Iterator[Preview]:
+    for job in given.jobs:
+        yield preview(
+            job, given.runtimes[_reference(job)], _around(args, given, job.metadata.namespace)
+        )
+    for jobset in given.jobsets:
+        yield preview_jobset(jobset, _around(args, given, jobset.metadata.namespace))
+
+
+def _around(args: argparse.Namespace, given: _Given, namespace: str) -> Surroundings:
+    found = given.namespaces.get(namespace)
+    return Surroundings(
+        mode=args.mode,
+        scheduler_name=args.scheduler_name,
+        default_queue=args.default_queue,
+        namespace=found.metadata.labels if found else {},
+    )
+
+
+def _as_text(it: Preview) -> str:
+    head = [f"{it.kind} {it.key}"]
+    if it.runtime:
+        head.append(f"runtime {it.runtime}")
+    head += [f"queue {it.queue.queue} ({it.queue.source.value})", f"mode {it.mode}"]
+    lines = ["   ".join(head), ""]
+    rows = [
+        (row.stage, row.group, row.after or "-", row.members, row.needs, _spelt(row.requests))
+        for row in it.rows
+    ]
+    if rows:
+        headings = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
+        lines.append(table(headings, rows))
+    else:
+        lines.append("no group: nothing here is ours to schedule")
+    lines += (f"{'never runs' if it.blocks else 'note'}: {it}" for it in it.findings)
+    return "\n".join(lines)
+
+
+def _spelt(requests: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in requests.items()) or "-"
+
+
+def _as_json(it: Preview) -> dict[str, Any]:
+    return {
+        "kind": it.kind,
+        "namespace": it.key.namespace,
+        "name": it.key.name,
+        "runtime": it.runtime or None,
+        "mode": it.mode,
+        "queue": {"name": it.queue.queue, "source": it.queue.source.name.lower()},
+        "units": [row.as_json() for row in it.rows],
+        "podGroups": list(it.groups),
+        "findings": [finding._asdict() for finding in it.findings],
+    }
