@@ -1,0 +1,1 @@
+"""What `manifests/` promises, asked of a real API server."""

@@ -1,0 +1,196 @@
+"""What a PodGroup may say: the rules of KAI's webhook, kept by the schema."""
+
+import random
+from typing import Any, Final
+
+import pytest
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import Obj
+from e2e.front.install import PODGROUPS
+from e2e.manifests.verdict import SCHEMA, Row, hold, is_refused, pod_group, row_id, said
+
+BOTH_MINIMA: Final = "minMember and minSubGroup cannot both be set"
+INNER_MEMBER: Final = "a sub-group that has sub-groups cannot have minMember"
+
+
+def leaf(name: str, **fields: Any) -> Obj:
+    """Return a sub-group that counts pods."""
+    return {"name": name, "minMember": 1, **fields}
+
+
+def groups(*sub_groups: Obj, **fields: Any) -> Obj:
+    """Return a PodGroup of some sub-groups."""
+    return pod_group({"subGroups": list(sub_groups), **fields})
+
+
+def tree(inner: int, leaves: int) -> list[Obj]:
+    """Return so many sub-groups at the top, and so many below them."""
+    tops = [{"name": f"job-{i}", "minSubGroup": 1} for i in range(inner)]
+    return tops + [leaf(f"leaf-{i}", parent=f"job-{i % inner}") for i in range(leaves)]
+
+
+def chain(length: int, top: str = "") -> list[Obj]:
+    """Return sub-groups of which each is above the one before."""
+    links: list[Obj] = [{"name": f"x{i}", "parent": f"x{i + 1}"} for i in range(length)]
+    links[0]["minMember"] = 1
+    links[-1]["parent"] = top
+    return links
+
+
+FINE: Final = [
+    Row("nothing has to be said", pod_group()),
+    Row("a group may ask for no gang", pod_group({"minMember": 0})),
+    Row("null is as if absent", pod_group({"minMember": None, "minSubGroup": 0})),
+    Row("a negative delay is none", pod_group({"preemptionDelay": "-5m"})),
+    Row("a negative grace is for ever", pod_group({"stalenessGracePeriod": "-1s"})),
+    Row("a duration may have parts", pod_group({"stalenessGracePeriod": "1h30.5m"})),
+    Row("KAI's fields are known", pod_group({
+        "queue": "team-a", "priorityClassName": "train", "preemptibility": "non-preemptible",
+        "markUnschedulable": False, "schedulingBackoff": 1, "preemptionDelay": "1m",
+        "topologyConstraint": {"topology": "racks", "requiredTopologyLevel": "rack"},
+    })),
+    Row("KAI's tree of an MPI job", groups(
+        {"name": "node", "minSubGroup": 1}, leaf("node-replica-0", parent="node", minMember=3),
+        {"name": "launcher", "minSubGroup": 1}, leaf("launcher-replica-0", parent="launcher"),
+        minSubGroup=2,
+    )),
+    Row("a minMember above sub-groups is ignored", groups(leaf("a"), minMember=4)),
+    Row("pods may all be elastic", groups(leaf("a", minMember=0))),
+    Row("a child may stand before its parent", groups(leaf("a", parent="b"), {"name": "b"})),
+    Row("more may be needed than there are", groups(leaf("a"), minSubGroup=7)),
+    Row("a close sub-group", groups(leaf("a", topologyConstraint={"topology": "racks"}))),
+]  # fmt: skip
+REFUSED: Final = [
+    Row("pods and sub-groups are counted", pod_group({"minMember": 1, "minSubGroup": 1}),
+        BOTH_MINIMA),
+    Row("a sub-group counts both", groups(
+        {"name": "a", "minMember": 1, "minSubGroup": 1}, leaf("b", parent="a")),
+        f"spec.subGroups[0].minMember: Invalid value: {BOTH_MINIMA}"),
+    Row("less than none", pod_group({"minMember": -1}), "greater than or equal to 0"),
+    Row("fewer sub-groups than none", pod_group({"minSubGroup": -1}),
+        "greater than or equal to 0"),
+    Row("one name twice", groups(leaf("a"), leaf("b"), leaf("a")),
+        "key a already exists evaluating rule: every sub-group needs a name of its own"),
+    Row("a parent that is not there", groups(leaf("a", parent="b")),
+        'there is no sub-group "b": a parent must be the name of another sub-group'),
+    Row("a sub-group above itself", groups({"name": "a", "parent": "a"}),
+        "some sub-group is above itself"),
+    Row("three above each other", groups(
+        {"name": "a", "parent": "b"}, {"name": "b", "parent": "c"}, {"name": "c", "parent": "a"}),
+        "the way from parent to parent must end at one without parent"),
+    Row("pods that nobody counts", groups(leaf("a"), {"name": "b"}),
+        'sub-group "b" has no sub-groups, so it needs minMember'),
+    Row("null counts nothing", groups({"name": "a", "minMember": None}),
+        'sub-group "a" has no sub-groups, so it needs minMember'),
+    Row("sub-groups counted where there are none", groups({"name": "a", "minSubGroup": 1}),
+        'sub-group "a" has no sub-groups, so it cannot have minSubGroup'),
+    Row("pods counted above sub-groups", groups(leaf("a"), leaf("b", parent="a")),
+        INNER_MEMBER, SCHEMA),
+    Row("a name that no label can hold", groups(leaf("A")), "should match"),
+    Row("no name", groups({"minMember": 1}), "subGroups[0].name: Required value"),
+    Row("a choice that is none", pod_group({"preemptibility": "maybe"}),
+        'supported values: "preemptible", "non-preemptible"'),
+    Row("a delay in words", pod_group({"preemptionDelay": "5 minutes"}),
+        'must be a duration such as "90s", "10m" or "1h30m"'),
+    Row("a grace without a unit", pod_group({"stalenessGracePeriod": "5"}),
+        "units are ns, us, ms, s, m and h"),
+]  # fmt: skip
+LARGE: Final = [
+    Row("the largest tree", groups(*tree(100, 2900))),
+    Row("a tree too wide to be asked everything", groups(*tree(1500, 1500))),
+    Row("the deepest tree", groups(*chain(3000))),
+    Row("the longest cycle", groups(*chain(3000, top="x0")), "some sub-group is above itself"),
+    Row("one fault among a thousand", groups(*tree(400, 599), {"name": "bare"}),
+        'sub-group "bare" has no sub-groups, so it needs minMember'),
+    Row("one too many", groups(*tree(1, 3000)), "must have at most 3000 items", SCHEMA),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", [*FINE, *REFUSED, *LARGE], ids=row_id)
+async def test_the_rules_of_a_group(row: Row, installed: Cluster) -> None:
+    """The API server says what is wrong and what would be right; the product agrees."""
+    await hold(installed, row)
+
+
+async def test_any_small_tree_is_judged_alike(installed: Cluster) -> None:
+    """Whatever is put together by lot, schema and product refuse the same."""
+    lot = random.Random(20)  # noqa: S311 the same trees each time
+    verdicts = set()
+    for _ in range(300):
+        obj = _by_lot(lot)
+        refused = bool(await said(installed, obj))
+        assert refused == (is_refused(obj) or _has_inner_member(obj)), obj
+        verdicts.add(refused)
+    assert verdicts == {True, False}
+
+
+async def test_an_older_group_can_still_be_changed(installed: Cluster, namespace: str) -> None:
+    """What is refused at creation is taken of an update: KAI's older objects have it."""
+    obj = groups({"name": "a"}, leaf("b", parent="a"))
+    obj["metadata"]["namespace"] = namespace
+    path = PODGROUPS.path(namespace)
+    await installed.api.request("POST", path, obj)
+    old = {"spec": {"subGroups": [leaf("a"), leaf("b", parent="a")]}}
+
+    changed = await installed.api.merge(PODGROUPS, namespace, "group", old)
+
+    assert changed["spec"]["subGroups"] == old["spec"]["subGroups"]
+    with pytest.raises(ApiError, match=INNER_MEMBER):
+        await installed.api.request("POST", path, {**obj, **old, "metadata": {"name": "new"}})
+
+
+async def test_what_a_scheduler_says_is_stored(installed: Cluster, namespace: str) -> None:
+    """The whole status of KAI is known, field by field."""
+    obj = pod_group()
+    obj["metadata"]["namespace"] = namespace
+    await installed.api.request("POST", PODGROUPS.path(namespace), obj)
+    amounts = {"nvidia.com/gpu": "500m", "cpu": 3}
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "resourcesStatus": {
+            "allocated": amounts, "allocatedNonPreemptible": amounts, "requested": amounts,
+        },
+        "schedulingConditions": [{
+            "type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True",
+            "reason": "Unschedulable", "message": "no room", "transitionID": "7",
+            "lastTransitionTime": "2026-11-21T10:00:00Z",
+            "reasons": [{"reason": "OverLimit", "message": "more than 8", "details": {
+                "queueDetails": {"name": "team-a", **dict.fromkeys((
+                    "queueRequestedResources", "queueDeservedResources",
+                    "queueAllocatedResources", "queueAllocatedNonPreemptibleResources",
+                    "queueResourceLimits", "podGroupRequestedResources",
+                    "podGroupRequestedNonPreemptibleResources",
+                ), amounts)},
+            }}],
+        }],
+    }  # fmt: skip
+
+    stored = await installed.api.merge(
+        PODGROUPS, namespace, "group", {"status": status}, subresource="status"
+    )
+
+    assert stored["status"] == status
+
+
+def _by_lot(lot: random.Random) -> Obj:
+    names = lot.choices("abcd", k=lot.randint(1, 4))
+    if lot.random() < 0.8:
+        names = sorted(set(names))
+    sub_groups = []
+    for name in names:
+        fields: Obj = {"name": name, "parent": lot.choice([*names, "", "", "z", None])}
+        for field, chance in (("minMember", 0.7), ("minSubGroup", 0.3)):
+            if lot.random() < chance:
+                fields[field] = lot.choice([None, 0, 1, 1, 2, -1])
+        sub_groups.append(fields)
+    return groups(*sub_groups, **({"minMember": 2} if lot.random() < 0.3 else {}))
+
+
+def _has_inner_member(obj: Obj) -> bool:
+    sub_groups = obj["spec"]["subGroups"]
+    parents = {group["parent"] for group in sub_groups}
+    return any(
+        group["name"] in parents and group.get("minMember") is not None for group in sub_groups
+    )
