@@ -83,12 +83,12 @@ def reached(after: Obj, pods: Iterable[_Seen], own: Iterable[_Seen]) -> bool:
 
     A pod that is made only afterwards is proof, also when those before it have been removed.
     """
-    before = {leaf for name in after.get("before", ()) for leaf in _leaves(name, own)}
-    if not after.get("group") or any(pod.leaf in before for pod in own):
+    first = tuple(after.get("before", ()))
+    if not after.get("group") or any(_is_of(pod.leaf, first) for pod in own):
         return True
     of = [pod for pod in pods if pod.group == after["group"]]
     for number in range(after["replicas"]):
-        job = [pod for pod in of if pod.leaf == f"{after['replicatedJob']}-replica-{number}"]
+        job = [pod for pod in of if pod.leaf == f"{after['subGroupPrefix']}{number}"]
         done = sum(pod.is_done for pod in job)
         if after["status"] == "Complete":
             if done < after["count"] or any(pod.is_alive for pod in job):
@@ -103,7 +103,7 @@ def _tree(group: Obj, own: list[_Seen], pods: list[_Seen]) -> Callable[[_Seen], 
     spec = group["spec"]
     said = json.loads((group["metadata"].get("annotations") or {}).get(_ANTICIPATED) or "{}")
     later = {
-        f"{one['replicatedJob']}-replica-{i}"
+        f"{one['subGroupPrefix']}{i}"
         for one in said.get("later", ())
         for i in range(one["replicas"])
     }
@@ -165,14 +165,9 @@ def _seen(pod: Obj) -> _Seen:
     )
 
 
-def _leaves(name: str, pods: Iterable[_Seen]) -> set[str]:
-    """Return the sub-groups of one replicatedJob that have pods."""
-    start = f"{name}-replica-"
-    return {
-        pod.leaf
-        for pod in pods
-        if pod.leaf.startswith(start) and pod.leaf.removeprefix(start).isdecimal()
-    }
+def _is_of(leaf: str, prefixes: Iterable[str]) -> bool:
+    """Say whether a sub-group is one of those that begin so and end in a number."""
+    return any(leaf.startswith(one) and leaf.removeprefix(one).isdecimal() for one in prefixes)
 
 
 def _group_of(meta: Obj) -> str:

@@ -6,38 +6,60 @@ begin. All of it follows from the spec of the JobSet, so it is written once: who
 subtracts the pods that are there. The schema stands in the README of this room.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from trainer_kai.api.affinity import Affinity, Toleration
 from trainer_kai.api.jobset import ReplicatedJob
+from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
 from trainer_kai.policy.demand import demand, spell
-from trainer_kai.policy.names import leaf_name
-from trainer_kai.policy.units import Unit
+from trainer_kai.policy.names import leaf_prefix
+from trainer_kai.policy.stages import READY, pods_of
+from trainer_kai.policy.units import Member, Unit
 
 __all__ = ["After", "Anticipated", "Later", "anticipated", "read_anticipated"]
 
 
-class After(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What must be over, or ready, before any pod of the group is placed."""
+class After(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """What must be over, or ready, before any pod of the group is placed.
+
+    It is when *count* pods are in each of its sub-groups; a pod that begins only afterwards proves
+    it as well, when those before it have long been removed.
+    """
 
     replicated_job: str
     status: str
     group: str = ""  # its group; none where another scheduler has it
+    sub_group_prefix: str
+    replicas: int
+    count: int
+    before: tuple[str, ...] = ()  # which of this group's begin only afterwards, by their prefixes
+
+    @property
+    def sub_groups(self) -> tuple[str, ...]:
+        """Return its sub-groups, in its group."""
+        return tuple(f"{self.sub_group_prefix}{i}" for i in range(self.replicas))
 
 
 class Later(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """Pods of one replicatedJob that exist later: *count* in each sub-group; what each needs."""
 
-    sub_groups: tuple[str, ...]
+    sub_group_prefix: str
+    replicas: int
     count: int
     requests: Mapping[str, str] = {}
+    sharing: Mapping[str, str] = {}  # annotations by which it asks for a part of a GPU
     node_selector: Mapping[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: str = ""
+
+    @property
+    def sub_groups(self) -> tuple[str, ...]:
+        """Return their sub-groups."""
+        return tuple(f"{self.sub_group_prefix}{i}" for i in range(self.replicas))
 
 
 class Anticipated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,6 +69,7 @@ class Anticipated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     later: tuple[Later, ...] = ()
 
 
+_SHARING: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, MPS)
 _read: Final = msgspec.json.Decoder(Anticipated)
 
 
@@ -54,15 +77,8 @@ def anticipated(
     unit: Unit, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
 ) -> str:
     """Write what a unit says of pods to come; empty where there is nothing to say."""
-    ahead = dict.fromkeys((edge.before, edge.status) for edge in unit.after)
-    value = Anticipated(
-        after=tuple(
-            After(replicated_job=name, status=status, group=group_of(name))
-            for name, status in ahead
-        ),
-        later=tuple(_later(unit, jobs)),
-    )
-    return msgspec.json.encode(value).decode() if value != Anticipated() else ""
+    value = Anticipated(after=_after(unit, jobs, group_of), later=_later(unit, jobs))
+    return msgspec.json.encode(value, order="sorted").decode() if value != Anticipated() else ""
 
 
 def read_anticipated(text: str) -> Anticipated:
@@ -70,17 +86,54 @@ def read_anticipated(text: str) -> Anticipated:
     return _read.decode(text) if text else Anticipated()
 
 
-def _later(unit: Unit, jobs: Mapping[str, ReplicatedJob]) -> Iterable[Later]:
-    for member in unit.members:
-        if not member.is_later:
-            continue
-        spec = jobs[member.name].template.spec.template.spec
-        yield Later(
-            sub_groups=tuple(leaf_name(member.name, i) for i in range(member.replicas)),
-            count=member.pods,
-            requests=spell(demand(spec)),
-            node_selector=spec.node_selector,
-            affinity=spec.affinity,
-            tolerations=spec.tolerations,
-            priority_class_name=spec.priority_class_name,
+def _after(
+    unit: Unit, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
+) -> tuple[After, ...]:
+    behind: dict[tuple[str, str], list[str]] = {}
+    for edge in unit.after:
+        behind.setdefault((edge.before, edge.status), []).append(leaf_prefix(edge.after))
+    return tuple(
+        After(
+            replicated_job=name,
+            status=status,
+            group=group_of(name),
+            sub_group_prefix=leaf_prefix(name),
+            replicas=jobs[name].replicas,
+            count=pods_of(jobs[name]) if status == READY else _all_of(jobs[name]),
+            before=tuple(before),
         )
+        for (name, status), before in behind.items()
+    )
+
+
+def _all_of(job: ReplicatedJob) -> int:
+    """Return how many pods of each Job must succeed; one is enough where they are not counted."""
+    spec = job.template.spec
+    if spec.completions is not None:
+        return spec.completions
+    return 1
+
+
+def _later(unit: Unit, jobs: Mapping[str, ReplicatedJob]) -> tuple[Later, ...]:
+    return tuple(
+        _later_one(member, jobs[member.name]) for member in unit.members if member.is_later
+    )
+
+
+def _later_one(member: Member, job: ReplicatedJob) -> Later:
+    template = job.template.spec.template
+    return Later(
+        sub_group_prefix=leaf_prefix(member.name),
+        replicas=member.replicas,
+        count=member.pods,
+        requests=spell(demand(template.spec)),
+        sharing={
+            k: template.metadata.annotations[k]
+            for k in _SHARING
+            if k in template.metadata.annotations
+        },
+        node_selector=template.spec.node_selector,
+        affinity=template.spec.affinity,
+        tolerations=template.spec.tolerations,
+        priority_class_name=template.spec.priority_class_name,
+    )

@@ -1,7 +1,8 @@
 """What a pod asks of its node: of each resource the most it uses at any time.
 
 Init containers run one after another, before the others. One that restarts Always is a sidecar and
-stays, so those after it, and the containers, run beside it.
+stays, so those after it, and the containers, run beside it. What is requested for the whole pod
+outranks its containers; a limit of the whole pod stands for a request that nobody made.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ __all__ = ["Amounts", "demand", "spell"]
 
 Amounts = Mapping[str, int]  # resource → thousandths
 
+_HUGE_PAGES: Final = "hugepages-"
 _BYTES: Final = (MEMORY, EPHEMERAL_STORAGE)
 
 
@@ -35,7 +37,7 @@ def demand(spec: PodSpec) -> Amounts:
         _add(beside, _asked(container))
     _raise(most, beside)
     if spec.resources is not None:
-        most.update(_of(spec.resources))  # of the whole pod: it outranks the containers
+        most = {**_of(spec.resources), **most, **_of_whole(spec.resources)}
     _add(most, {name: milli(quantity) for name, quantity in spec.overhead.items()})
     return {name: amount for name, amount in most.items() if amount}
 
@@ -57,6 +59,12 @@ def _asked(container: Container) -> Amounts:
 def _of(resources: Resources) -> Amounts:
     asked: dict[str, Quantity] = {**resources.limits, **resources.requests}
     return {name: milli(quantity) for name, quantity in asked.items()}
+
+
+def _of_whole(resources: Resources) -> Amounts:
+    """Return what outranks the containers; huge pages have no limit above what is requested."""
+    limits = {k: v for k, v in resources.limits.items() if k.startswith(_HUGE_PAGES)}
+    return _of(Resources(requests=resources.requests, limits=limits))
 
 
 def _add(amounts: dict[str, int], more: Amounts) -> None:

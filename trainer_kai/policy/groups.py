@@ -34,7 +34,7 @@ from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
 from trainer_kai.policy.anticipated import anticipated
 from trainer_kai.policy.census import Count
 from trainer_kai.policy.names import group_name, leaf_name
-from trainer_kai.policy.units import Outline, Unit
+from trainer_kai.policy.units import Member, Outline, Unit
 
 __all__ = ["Mode", "Rules", "group_of_unit", "groups"]
 
@@ -68,7 +68,7 @@ def groups(
             annotations[ANTICIPATED] = anticipated(unit, jobs, lambda n: _group_of(jobset, plan, n))
             spec = _tree(unit, jobs)
         else:
-            spec = _flat(unit, counts or {})
+            spec = _flat(jobset, unit, counts or {})
         yield {
             "apiVersion": PODGROUPS.api_version,
             "kind": PODGROUPS.kind,
@@ -203,7 +203,7 @@ def _leaf(name: str, job: ReplicatedJob, minimum: int) -> Fields:
     return leaf
 
 
-def _flat(unit: Unit, counts: Mapping[str, Count]) -> Fields:
+def _flat(jobset: JobSet, unit: Unit, counts: Mapping[str, Count]) -> Fields:
     """Count what is needed; less once members are done and others wait to take their places again.
 
     An external scheduler does not count those that succeeded, so a pod that is made again beside
@@ -211,12 +211,18 @@ def _flat(unit: Unit, counts: Mapping[str, Count]) -> Fields:
     """
     needed = sorted(member.replicas * member.minimum for member in unit.members)
     minimum = sum(needed[: unit.min_members])
-    found = [
-        counts.get(leaf_name(member.name, i), Count())
-        for member in unit.members
-        for i in range(member.replicas)
-    ]
-    alive = sum(count.waiting + count.bound for count in found)
-    if any(count.waiting for count in found) and alive < minimum:
-        minimum -= sum(count.succeeded for count in found)
+    found = {member: _found(member, counts) for member in unit.members}
+    waiting = sum(count.waiting for count in found.values())
+    alive = waiting + sum(count.bound for count in found.values())
+    if waiting and alive < minimum:
+        over = {jobs.name: jobs.succeeded for jobs in jobset.status.replicated_jobs_status}
+        for member, count in found.items():
+            # Pods of a Job that is over may be gone, but the Job is counted.
+            minimum -= max(count.succeeded, over.get(member.name, 0) * member.minimum)
     return {"minMember": max(minimum, 1)}
+
+
+def _found(member: Member, counts: Mapping[str, Count]) -> Count:
+    """Add up the pods of all Jobs of one member."""
+    each = [counts.get(leaf_name(member.name, i), Count()) for i in range(member.replicas)]
+    return Count(*map(sum, zip(*each, strict=True)))

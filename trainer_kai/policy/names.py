@@ -4,11 +4,15 @@ The names are KAI's, so that either side can be swapped. They are made of nothin
 a pod, so that admission can name a pod's group without reading anything.
 """
 
+import hashlib
 from typing import Final
 
-__all__ = ["MAIN", "group_name", "leaf_name"]
+__all__ = ["MAIN", "group_name", "leaf_name", "leaf_prefix"]
 
 MAIN: Final = "Main"  # of a JobSet that is one group; no replicatedJob can be called so
+
+_MAX_OWN: Final = 48  # characters, that with "-replica-" and an index it is still a label's value
+_KEPT: Final = 39  # the rest is for what tells it apart
 
 
 def group_name(jobset: str, uid: str, suffix: str) -> str:
@@ -18,4 +22,12 @@ def group_name(jobset: str, uid: str, suffix: str) -> str:
 
 def leaf_name(replicated_job: str, index: int | str) -> str:
     """Return the sub-group of the pods of one Job."""
-    return f"{replicated_job}-replica-{index}"
+    return f"{leaf_prefix(replicated_job)}{index}"
+
+
+def leaf_prefix(replicated_job: str) -> str:
+    """Return what the sub-groups of a replicatedJob begin with; the index of the Job follows."""
+    if len(replicated_job) <= _MAX_OWN:
+        return f"{replicated_job}-replica-"
+    mark = hashlib.sha256(replicated_job.encode()).hexdigest()[:8]
+    return f"{replicated_job[:_KEPT]}-{mark}-replica-"

@@ -2,8 +2,8 @@
 
 JobSet makes the Jobs of a replicatedJob only once all it depends on is Ready or Complete; `InOrder`
 is a chain of Ready. Here this is edges between the replicatedJobs that have pods. One without pods
-is never waited for long: JobSet takes it for reached at once (no replicas), or as soon as its Jobs
-are made (no pods in them), so its edges are joined to those behind it.
+is never waited for long: JobSet takes it for reached at once (no replicas, whatever it waits for
+itself), or as soon as its Jobs are made (no pods in them), so its edges are joined to those behind.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,27 +47,33 @@ def pods_of(job: ReplicatedJob) -> int:
 def course(spec: JobSetSpec) -> Course:
     """Read the order; who can never begin is left out, with a finding."""
     jobs = {job.name: job for job in spec.replicated_jobs}
-    edges = list(_chain(spec) if _is_in_order(spec) else _declared(spec))
     findings = list(_misplaced(spec, jobs))
-    stuck = {edge.after: edge.before for edge in edges if _is_never(edge, jobs)}
-    findings += [
-        Finding(f"{_path(spec, after)}.dependsOn", f"{before!r} can never be Complete", blocks=True)
-        for after, before in stuck.items()
-        if before in jobs
-    ]
+    edges = [edge for edge in _all(spec) if not _is_void(edge, jobs)]
+    stuck = [edge for edge in edges if _is_never(edge, jobs)]
+    findings += _told(spec, jobs, stuck)
     circular = _circular(edges)
     if circular:
-        names = ", ".join(name for name in jobs if name in circular)
-        message = f"{names} wait for each other, so none of them begins"
-        findings.append(Finding("spec.replicatedJobs", message, blocks=True))
-    gone = reached({*stuck, *circular}, edges)
+        names = " and ".join(name for name in jobs if name in circular)
+        findings.append(Finding("spec.replicatedJobs", _waiting(names, len(circular)), blocks=True))
+    refused = [name for name, job in jobs.items() if job.replicas > 0 and _is_refused(job)]
+    gone = reached({*(edge.after for edge in stuck), *circular, *refused}, edges)
     edges = [edge for edge in edges if edge.before not in gone and edge.after not in gone]
     left = [name for name in jobs if name not in gone]
-    empty = [name for name in left if not jobs[name].replicas or not pods_of(jobs[name])]
+    empty = [name for name in left if jobs[name].replicas <= 0 or not pods_of(jobs[name])]
     for name in empty:
-        edges = list(_joined(edges, name, is_made=jobs[name].replicas > 0))
+        edges = list(_joined(edges, name))
     alive = tuple(name for name in left if name not in empty)
     return Course(alive, tuple(dict.fromkeys(edges)), tuple(findings))
+
+
+def _all(spec: JobSetSpec) -> Iterator[Edge]:
+    return _chain(spec) if _is_in_order(spec) else _declared(spec)
+
+
+def _is_void(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
+    """Say whether nobody waits: what has no replicas has all it needs, and begins nothing."""
+    before = jobs.get(edge.before)
+    return jobs[edge.after].replicas == 0 or (before is not None and before.replicas == 0)
 
 
 def _is_in_order(spec: JobSetSpec) -> bool:
@@ -75,7 +81,7 @@ def _is_in_order(spec: JobSetSpec) -> bool:
 
 
 def _chain(spec: JobSetSpec) -> Iterator[Edge]:
-    names = [job.name for job in spec.replicated_jobs if job.replicas > 0]
+    names = [job.name for job in spec.replicated_jobs if job.replicas != 0]
     for before, after in pairwise(names):
         yield Edge(before, after, READY)
 
@@ -110,11 +116,40 @@ def _misplaced(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[
 def _is_never(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
     """Say whether the first can never get that far: it does not exist, or its Jobs never run."""
     job = jobs.get(edge.before)
-    if job is None or edge.status not in {READY, COMPLETE}:
+    if job is None or edge.status not in {READY, COMPLETE} or job.replicas < 0:
         return True
-    if edge.status == READY or job.replicas == 0 or pods_of(job) > 0:
+    if edge.status == READY or pods_of(job) > 0:
         return False
     return job.template.spec.completions != 0
+
+
+def _is_refused(job: ReplicatedJob) -> bool:
+    """Say whether the API server refuses its Jobs: JobSet makes them Indexed, which are counted."""
+    spec = job.template.spec
+    is_counted = spec.completions is not None or spec.parallelism is None
+    return not is_counted and spec.completion_mode in {"", "Indexed"}
+
+
+def _told(
+    spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob], stuck: Iterable[Edge]
+) -> Iterator[Finding]:
+    """Yield why somebody never begins."""
+    for edge in dict.fromkeys(stuck):
+        if edge.before in jobs and edge.status in {READY, COMPLETE}:
+            path = _path(spec, edge.after) + ("" if _is_in_order(spec) else ".dependsOn")
+            message = f"{edge.before!r} can never be {edge.status}, so {edge.after} never begins"
+            yield Finding(path, message, blocks=True)
+    for name, job in jobs.items():
+        if job.replicas > 0 and _is_refused(job):
+            path = f"{_path(spec, name)}.template.spec.completions"
+            message = f"must be there: {name} is Indexed, so its pods are counted"
+            yield Finding(path, message, blocks=True)
+
+
+def _waiting(names: str, count: int) -> str:
+    if count == 1:
+        return f"{names} waits for itself, so it never begins"
+    return f"{names} wait for each other, so none of them begins"
 
 
 def _circular(edges: list[Edge]) -> frozenset[str]:
@@ -138,17 +173,17 @@ def reached(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _joined(edges: Iterable[Edge], name: str, *, is_made: bool) -> Iterator[Edge]:
-    """Yield the edges without one that has no pods.
+def _joined(edges: Iterable[Edge], name: str) -> Iterator[Edge]:
+    """Yield the edges without one whose Jobs have no pods.
 
-    Without replicas it counts as reached from the beginning: nobody behind it waits for it. Where
-    its Jobs are made, they are Ready, or Complete, as soon as what is before it is.
+    They are Ready, or Complete, as soon as they are made, which is when what is before them is.
     """
+    edges = tuple(edges)
     before = [edge for edge in edges if edge.after == name]
     for edge in edges:
         if name not in (edge.before, edge.after):
             yield edge
-        elif edge.before == name and is_made:
+        elif edge.before == name:
             yield from (Edge(first.before, edge.after, first.status) for first in before)
 
 

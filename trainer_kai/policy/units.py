@@ -100,7 +100,7 @@ def _parts(
         if edge.status == READY and not apart:
             parts = _with(parts, edge.before, edge.after)
     while True:
-        pair = _joinable(parts, way.edges, alone)
+        pair = _circle(parts, way.edges) or _twins(parts, way.edges, alone)
         if pair is None:
             return parts
         parts = _with(parts, *pair)
@@ -114,16 +114,29 @@ def _with(parts: list[_Part], one: str, other: str) -> list[_Part]:
     return [part for part in parts if part not in both] + [both[0] | both[1]]
 
 
-def _joinable(
-    parts: list[_Part], edges: tuple[Edge, ...], alone: set[str]
-) -> tuple[str, str] | None:
-    """Return one of each of two parts that must be one."""
-    behind = [reached(part, edges) for part in parts]
-    begun: dict[frozenset[tuple[str, str]], str] = {}
+def _circle(parts: list[_Part], edges: tuple[Edge, ...]) -> tuple[str, str] | None:
+    """Return one of each of two parts that wait for each other, also through others."""
+    behind = [_behind(part, parts, edges) for part in parts]
     for number, part in enumerate(parts):
         for other in range(number):
             if behind[number] & parts[other] and behind[other] & part:
                 return min(part), min(parts[other])
+    return None
+
+
+def _behind(part: _Part, parts: Iterable[_Part], edges: Iterable[Edge]) -> _Part:
+    """Return all that begins after a part has; a part that is behind is so as a whole."""
+    found, known = part, frozenset[str]()
+    while found != known:
+        known = reached(found, edges)
+        found = known.union(*(other for other in parts if other & known))
+    return found
+
+
+def _twins(parts: list[_Part], edges: tuple[Edge, ...], alone: set[str]) -> tuple[str, str] | None:
+    """Return one of each of two parts that begin at the same moment."""
+    begun: dict[frozenset[tuple[str, str]], str] = {}
+    for part in parts:
         if not part & alone:
             start = frozenset((edge.before, edge.status) for edge in _entering(part, edges))
             if start in begun:
