@@ -2,7 +2,8 @@
 
 Every shipped runtime, with numNodes left out, 1, 2 and 4, each with and without a runtimePatch. A
 fixture holds what was submitted and what was built; what no two runs share is left out. The
-runtimes are recorded beside them as the API server serves them, and two pods byte for byte.
+runtimes are recorded beside them as the API server serves them, so are corners that no shipped
+runtime shows, and two pods byte for byte.
 """
 
 import asyncio
@@ -11,10 +12,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import yaml
-
+from e2e.chain.lasting import as_text, lasting
+from e2e.chain.record_corners import record_corners
 from e2e.chain.record_pods import record_pods
 from e2e.cluster import resources
 from e2e.cluster.binaries import ensure_chain
@@ -28,8 +29,6 @@ __all__ = ["FIXTURES", "all_cases", "record"]
 
 FIXTURES: Final = Path(__file__).parents[2] / "tests" / "fixtures"
 _NUM_NODES: Final = (None, 1, 2, 4)
-_COMMAND: Final = "# Recorded from the real chain by `make fixtures`; not for editing.\n"
-_FLEETING: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _PATCHED_POD: Final[Obj] = {
     "metadata": {"labels": {"team": "vision"}, "annotations": {"run-seconds": "5s"}},
     "spec": {
@@ -86,7 +85,7 @@ async def record(cluster: Cluster) -> Mapping[Path, str]:
     files = {case.file: text for case, text in zip(cases, texts, strict=True)}
     for runtime in runtimes:
         file = Path("runtimes") / f"{runtime['metadata']['name']}.yaml"
-        files[file] = _as_text(_lasting(runtime))
+        files[file] = as_text(lasting(runtime))
     return files
 
 
@@ -98,31 +97,18 @@ async def _record(cluster: Cluster, number: int, case: RecordedCase) -> str:
     await cluster.until_found(JOBSETS, namespace, "job")
     built = await cluster.api.get(JOBSETS, namespace, "job")
     await cluster.api.delete(NAMESPACES, None, namespace)
-    return _as_text(_lasting(submitted), _lasting(built))
-
-
-def _lasting(obj: Obj) -> Obj:
-    """Return an object without its status and all that differs from run to run."""
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in _FLEETING}
-    if "namespace" in metadata:
-        metadata["namespace"] = "default"
-    for owner in metadata.get("ownerReferences", ()):
-        owner["uid"] = "uid-of-the-trainjob"
-    lasting: Obj = {**obj, "metadata": metadata}
-    lasting.pop("status", None)
-    return lasting
-
-
-def _as_text(*objects: Obj) -> str:
-    documents: list[Any] = list(objects)
-    return _COMMAND + yaml.safe_dump_all(documents, sort_keys=True, width=100)
+    return as_text(lasting(submitted), lasting(built))
 
 
 async def main() -> None:
     """Replace the recorded fixtures."""
     async with running_cluster(Options(name="record")) as cluster:
-        files = {**await record(cluster), **await record_pods(cluster)}
-    for folder in ("jobsets", "pods", "runtimes"):
+        files = {
+            **await record(cluster),
+            **await record_corners(cluster),
+            **await record_pods(cluster),
+        }
+    for folder in ("corners", "jobsets", "pods", "runtimes"):
         shutil.rmtree(FIXTURES / folder, ignore_errors=True)
     for file, text in files.items():
         (FIXTURES / file).parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from e2e.chain.record import FIXTURES, record
+from e2e.chain.record_corners import record_corners
 from e2e.chain.record_pods import record_pods
 from e2e.cluster.cluster import Cluster
 
@@ -16,6 +17,14 @@ async def test_fixtures_are_what_trainer_builds(cluster: Cluster) -> None:
     assert {FIXTURES / file for file in recorded} == committed
     assert [file for file, text in recorded.items() if _committed(file) != text] == []
     assert len(recorded) == 9 * (4 * 2 + 1)
+
+
+async def test_corners_are_what_trainer_builds(cluster: Cluster) -> None:
+    """So are those of runtimes that nobody ships."""
+    recorded = await record_corners(cluster)
+
+    assert {FIXTURES / file for file in recorded} == set((FIXTURES / "corners").iterdir())
+    assert [file for file, text in recorded.items() if _committed(file) != text] == []
 
 
 async def test_pods_are_what_the_chain_makes(cluster: Cluster) -> None:

@@ -27,6 +27,7 @@ class Resources(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """A port; only one with a host port sets two pods against each other."""
 
+    name: str = ""
     container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")

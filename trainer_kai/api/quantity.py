@@ -16,6 +16,7 @@ __all__ = [
     "QuantityError",
     "is_whole",
     "milli",
+    "respell",
     "spell_bytes",
     "spell_milli",
     "whole",
@@ -37,6 +38,7 @@ _DECIMAL: Final = {
     "P": 15,
     "E": 18,
 }
+_SUFFIXES: Final = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SHAPE: Final = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)([A-Za-z]{0,2}|[eE][+-]?[0-9]+)")
 _RIGHT: Final = 'such as "2", "500m", "1.5", "16Gi" or "1e3"'
@@ -76,6 +78,41 @@ def spell_milli(thousandths: int) -> str:
 def spell_bytes(count: int) -> str:
     """Write bytes as the API server would."""
     return _largest(count, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+
+
+def respell(quantity: Quantity) -> str:
+    """Write a quantity as programs in Go pass it on; what is none is left as it is.
+
+    A decimal text stays as it is where its last digit counts in powers of a thousand.
+    """
+    text = str(quantity)
+    try:
+        sign, number, two, ten = _parts(quantity)
+    except QuantityError:
+        return text
+    minus = "-" if sign < 0 else ""
+    if two:
+        units = _rounded(quantity, 0) * sign
+        if is_whole(quantity) and units >= 1024:
+            return minus + spell_bytes(units)
+        return minus + _decimal(number << two, ten)
+    if number % 1000 and ten % 3 == 0 and ten >= -9 and re.match(r"[+-]?0*[1-9]", text):
+        return text
+    return minus + _decimal(number, ten, exponent=text[-1].isdigit() and "e" in text.lower())
+
+
+def _decimal(number: int, ten: int, *, exponent: bool = False) -> str:
+    """Write number times ten to the power, with the suffix or exponent of a power of a thousand."""
+    if number == 0:
+        return "0"
+    if ten < -9:
+        number, ten = (1 if ten < -2 * _DIGITS else -(-number // 10 ** (-9 - ten))), -9
+    while number % 10 == 0:
+        number, ten = number // 10, ten + 1
+    number, ten = number * 10 ** (ten % 3), ten - ten % 3
+    if exponent or ten not in _SUFFIXES:
+        return f"{number}e{ten}" if ten else str(number)
+    return f"{number}{_SUFFIXES[ten]}"
 
 
 def _largest(count: int, base: int, suffixes: tuple[str, ...]) -> str:

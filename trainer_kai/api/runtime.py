@@ -24,21 +24,25 @@ class MPIPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
     run_launcher_as_node: bool = False
 
 
+class Named(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A policy of which we read only that it is there."""
+
+
 class MLPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How many nodes, and how their processes find each other."""
+    """How many nodes, and how their processes find each other: in one of these ways at most."""
 
     num_nodes: int | None = None
+    torch: Named | None = None
     mpi: MPIPolicy | None = None
+    jax: Named | None = None
+    xgboost: Named | None = None
+    flux: Named | None = None
 
 
 class KaiPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The queue that a runtime asks for, where the CRD carries this field."""
 
     queue: str = ""
-
-
-class Named(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A policy of which we read only that it is there."""
 
 
 class PodGroupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -57,9 +61,9 @@ class JobSetTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Policies and the template."""
+    """Policies and the template; a runtime without an mlPolicy is not one with an empty one."""
 
-    ml_policy: MLPolicy = MLPolicy()
+    ml_policy: MLPolicy | None = None
     pod_group_policy: PodGroupPolicy | None = None
     template: JobSetTemplate = JobSetTemplate()
 

@@ -207,6 +207,7 @@ def test_recorded_runtimes(file: Path) -> None:
     runtime = decode(Runtime, encode(recorded))
 
     assert runtime.metadata.name == file.stem
+    assert runtime.spec.ml_policy is not None
     assert runtime.spec.ml_policy.num_nodes == recorded["spec"]["mlPolicy"]["numNodes"]
     assert [job.name for job in runtime.spec.template.spec.replicated_jobs] == [
         job["name"] for job in recorded["spec"]["template"]["spec"]["replicatedJobs"]

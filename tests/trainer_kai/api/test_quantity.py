@@ -13,6 +13,7 @@ from trainer_kai.api.quantity import (
     Quantity,
     QuantityError,
     milli,
+    respell,
     spell_bytes,
     spell_milli,
     whole,
@@ -120,6 +121,47 @@ BYTE_SPELLINGS = [
     Case("many", 1 << 70, "1024Ei"),
 ]
 
+# a quantity -> as Trainer and JobSet 0.12 wrote it on the real chain
+RESPELLINGS: list[Case[Quantity, str]] = [
+    Case("a JSON integer", 1000, "1k"),
+    Case("a JSON number", 0.5, "500m"),
+    Case("thousandths that are whole", "100000m", "100"),
+    Case("not a whole thousand", "1500", "1500"),
+    Case("a larger suffix", "1500000", "1500k"),
+    Case("a smaller suffix", "1.5k", "1500"),
+    Case("a fraction", "0.25", "250m"),
+    Case("three digits after nought", "0.125", "125m"),
+    Case("three digits after a number stay", "2.125", "2.125"),
+    Case("so do those before a suffix", "1.500k", "1.500k"),
+    Case("and six of them", "123456789.123456", "123456789.123456"),
+    Case("but not noughts alone", "1.000", "1"),
+    Case("a point without a fraction stays", "1.", "1."),
+    Case("a plus stays", "+5", "+5"),
+    Case("nano is the smallest", "0.1n", "1n"),
+    Case("what is below is rounded up", "1.0000000001", "1000000001n"),
+    Case("nothing", "0Gi", "0"),
+    Case("a binary number", "1024Mi", "1Gi"),
+    Case("one that is not round", "1000Ki", "1000Ki"),
+    Case("a binary fraction", "1.5Gi", "1536Mi"),
+    Case("less than a kibi", "0.5Ki", "512"),
+    Case("a fraction of a byte", "1.1Ki", "1126400m"),
+    Case("the largest", "8Ei", "9223372036854775807"),
+    Case("decimal beside binary", "1024k", "1024k"),
+    Case("an exponent", "1e3", "1e3"),
+    Case("a large letter", "1E+3", "1E+3"),
+    Case("an exponent that is no thousand", "1e4", "10e3"),
+    Case("one below zero", "12e-1", "1200e-3"),
+    Case("one that is gone", "1.5e3", "1500"),
+    Case("one of nothing", "1e0", "1e0"),
+    Case("no quantity", "two", "two"),
+]
+
+
+@pytest.mark.parametrize("case", RESPELLINGS, ids=ids)
+def test_respelling(case: Case[Quantity, str]) -> None:
+    """Canonical as far as Go's own shortcut lets it."""
+    assert respell(case.given) == case.want
+
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_quantities(case: Case[Quantity, tuple[int, int]]) -> None:
@@ -167,7 +209,7 @@ UNITS = {
 def test_quantities_are_what_fractions_say(
     sign: str, before: str, after: str | None, unit: str
 ) -> None:
-    """Exact arithmetic, then away from zero, then the limits of 64 bits."""
+    """Exact arithmetic, then away from zero, then the limits of 64 bits; respelled or not."""
     if not before and not after:
         before = "0"
     text = f"{sign}{before}{'' if after is None else '.' + after}{unit}"
@@ -177,6 +219,7 @@ def test_quantities_are_what_fractions_say(
         scaled = exact * scale
         away = min(-(-scaled.numerator // scaled.denominator), MAX)
         assert read(text) == (-away if sign == "-" else away)
+        assert read(respell(text)) == read(text)
 
 
 @given(st.integers(-MAX, MAX))

@@ -1,0 +1,168 @@
+"""What the runtimePatches of a TrainJob make of its runtime's template.
+
+As in a strategic merge patch: labels and node selectors by key, lists by name where Kubernetes
+gives them one, other lists whole; what a later patch says wins. Only the fields that a TrainJob can
+carry count. The API server drops the others, or refuses them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from trainer_kai.api.container import Container
+from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
+from trainer_kai.api.meta import TemplateMeta
+from trainer_kai.api.pod import PodSpec, PodTemplate, SchedulingGate, Volume
+from trainer_kai.api.runtime import JobSetTemplate
+from trainer_kai.api.trainjob import RuntimePatch
+from trainer_kai.errors import FieldError
+
+__all__ = ["merge_faults", "merged"]
+
+N = TypeVar("N", Container, SchedulingGate, Volume)
+
+_POD_FIELDS: Final = frozenset(
+    {
+        "affinity",
+        "containers",
+        "init_containers",
+        "node_selector",
+        "scheduling_gates",
+        "tolerations",
+        "volumes",
+    }
+)
+
+
+def merged(template: JobSetTemplate, patches: Iterable[RuntimePatch]) -> JobSetTemplate:
+    """Lay the patches over the template; what it has no replicatedJob for is left out."""
+    for patch in patches:
+        over = patch.training_runtime_spec.template
+        jobs = {job.name: job for job in over.spec.replicated_jobs}
+        listed = tuple(
+            _job(job, jobs[job.name]) if job.name in jobs else job
+            for job in template.spec.replicated_jobs
+        )
+        metadata = _metadata(template.metadata, over.metadata)
+        template = replace(
+            template, metadata=metadata, spec=replace(template.spec, replicated_jobs=listed)
+        )
+    return template
+
+
+def merge_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
+    """Tell what the patches name that the template's *spec* does not have, or cannot be patched."""
+    known = {job.name: job for job in spec.replicated_jobs}
+    for i, patch in enumerate(patches):
+        over = patch.training_runtime_spec.template.spec
+        path = f"spec.runtimePatches[{i}].trainingRuntimeSpec.template.spec"
+        yield from _unpatchable(over, {"replicated_jobs"}, path)
+        for j, job in enumerate(over.replicated_jobs):
+            at = f"{path}.replicatedJobs[{j}]"
+            yield from _unpatchable(job, {"name", "template"}, at)
+            yield from _unpatchable(job.template.spec, {"template"}, f"{at}.template.spec")
+            if job.name in known:
+                base = known[job.name].template.spec.template.spec
+                yield from _pod_faults(base, job, f"{at}.template.spec.template.spec")
+            else:
+                names = ", ".join(known) or "none"
+                message = f"{job.name!r} is no replicatedJob of the runtime; it has {names}"
+                yield FieldError(f"{at}.name", f"{message}. The JobSet is refused")
+
+
+def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldError]:
+    over = job.template.spec.template.spec
+    yield from _unpatchable(over, _POD_FIELDS, path)
+    for field, has, patch in (
+        ("initContainers", base.init_containers, over.init_containers),
+        ("containers", base.containers, over.containers),
+    ):
+        names = {container.name for container in has}
+        for k, container in enumerate(patch):
+            at = f"{path}.{field}[{k}]"
+            yield from _unpatchable(container, {"name"}, at)
+            if container.name not in names:
+                message = f"the runtime's {job.name!r} has no container {container.name!r} here"
+                yield FieldError(f"{at}.name", f"{message}; it is added without an image")
+
+
+def _unpatchable(
+    value: msgspec.Struct, patchable: Iterable[str], path: str
+) -> Iterator[FieldError]:
+    """Tell which other fields are set, as far as that can be seen."""
+    empty = msgspec.convert({"name": ""}, type(value))
+    for field in msgspec.structs.fields(value):
+        if field.name not in patchable and getattr(value, field.name) != getattr(empty, field.name):
+            yield FieldError(f"{path}.{field.encode_name}", "no patch can set this field")
+
+
+def _job(base: ReplicatedJob, over: ReplicatedJob) -> ReplicatedJob:
+    spec = base.template.spec
+    template = replace(
+        base.template,
+        metadata=_metadata(base.template.metadata, over.template.metadata),
+        spec=replace(spec, template=_pod(spec.template, over.template.spec.template)),
+    )
+    return replace(base, template=template)
+
+
+def _pod(base: PodTemplate, over: PodTemplate) -> PodTemplate:
+    was, new = base.spec, over.spec
+    spec = replace(
+        was,
+        affinity=_overlaid(was.affinity, new.affinity),
+        containers=_by_name(was.containers, _bare(new.containers)),
+        init_containers=_by_name(was.init_containers, _bare(new.init_containers)),
+        node_selector={**was.node_selector, **new.node_selector},
+        scheduling_gates=_by_name(was.scheduling_gates, new.scheduling_gates),
+        tolerations=new.tolerations or was.tolerations,
+        volumes=_by_name(was.volumes, new.volumes),
+    )
+    return PodTemplate(metadata=_metadata(base.metadata, over.metadata), spec=spec)
+
+
+def _bare(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """Leave of containers what a patch can carry and we read: the names."""
+    return tuple(Container(name=container.name) for container in containers)
+
+
+def _metadata(base: TemplateMeta, over: TemplateMeta) -> TemplateMeta:
+    return TemplateMeta(
+        name=over.name or base.name,
+        labels={**base.labels, **over.labels},
+        annotations={**base.annotations, **over.annotations},
+    )
+
+
+def _by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
+    """Merge lists whose items have names.
+
+    What is patched comes in the order of the patch. The rest keeps its order, each item before the
+    next patched one that it stood before; so what is new goes to the front.
+    """
+    place = {item.name: i for i, item in enumerate(base)}
+    patched = {item.name for item in over}
+    rest: list[N] = [item for item in base if item.name not in patched]
+    items: list[N] = []
+    for item in over:
+        at = place.get(item.name)
+        while rest and at is not None and place[rest[0].name] < at:
+            items.append(rest.pop(0))
+        items.append(item if at is None else _overlaid(base[at], item))
+    return tuple(items + rest)
+
+
+def _overlaid(base: Any, over: Any) -> Any:
+    """Lay what is set in one struct over another, field by field."""
+    if base is None or over is None:
+        return base if over is None else over
+    changed = {}
+    for name in over.__struct_fields__:
+        value = getattr(over, name)
+        if isinstance(value, msgspec.Struct):
+            changed[name] = _overlaid(getattr(base, name), value)
+        elif value:
+            changed[name] = value
+    return replace(base, **changed)
