@@ -7,7 +7,7 @@ its first webhook refuses the JobSets of all TrainJobs while nobody answers at t
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import yaml
@@ -33,12 +33,14 @@ __all__ = [
     "PRIORITY_CLASSES",
     "QUEUES",
     "TOPOLOGIES",
+    "Ran",
     "apply",
     "build",
     "documents",
     "install",
     "kubectl",
     "resource_of",
+    "run_kubectl",
     "with_port",
 ]
 
@@ -75,6 +77,14 @@ _BY_KIND: Final = {resource.kind: resource for resource in _INSTALLED}
 _APPLY: Final = "application/apply-patch+yaml"
 
 
+class Ran(NamedTuple):
+    """What came of a command."""
+
+    status: int
+    out: str
+    err: str
+
+
 async def install(
     cluster: Cluster, *, overlay: str = "local", port: int | None = None
 ) -> list[Obj]:
@@ -101,15 +111,21 @@ async def build(folder: Path) -> list[Obj]:
 
 async def kubectl(*arguments: str, given: str = "") -> str:
     """Return what the chain's kubectl writes; raise for a failure what it says."""
+    ran = await run_kubectl(*arguments, given=given)
+    if ran.status:
+        raise RuntimeError(f"kubectl {' '.join(arguments)}: {ran.err.strip()}")
+    return ran.out
+
+
+async def run_kubectl(*arguments: str, given: str = "") -> Ran:
+    """Run the chain's kubectl, whatever comes of it."""
     program = str(ensure_chain().folder / "bin" / "kubectl")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         program, *arguments, stdin=pipe, stdout=pipe, stderr=pipe
     )
     out, err = await process.communicate(given.encode())
-    if process.returncode:
-        raise RuntimeError(f"kubectl {' '.join(arguments)}: {err.decode().strip()}")
-    return out.decode()
+    return Ran(process.returncode or 0, out.decode(), err.decode())
 
 
 def documents(text: str) -> list[Obj]:

@@ -1,0 +1,85 @@
+"""What each overlay consists of, as kubectl builds it; no cluster is needed for that."""
+
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from e2e.cluster.resources import CRDS, MUTATING_WEBHOOKS, SERVICES, Obj
+from e2e.front.install import MANIFESTS, PRIORITY_CLASSES, QUEUES, build, with_port
+from trainer_kai.api.names import INJECT
+
+OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
+OF_KAI: Final = {CRDS.kind, QUEUES.kind, PRIORITY_CLASSES.kind}
+
+
+def keys(objects: list[Obj]) -> Counter[tuple[str, str, str]]:
+    """Return how often each object is there."""
+    return Counter(
+        (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        for obj in objects
+    )
+
+
+def webhooks(objects: list[Obj]) -> list[Obj]:
+    """Return the webhooks of the one configuration."""
+    [found] = [obj["webhooks"] for obj in objects if obj["kind"] == MUTATING_WEBHOOKS.kind]
+    return list(found)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+async def test_an_overlay_has_every_object_once(overlay: str) -> None:
+    """Two of one name would be applied one over the other."""
+    found = keys(await build(MANIFESTS / "overlays" / overlay))
+
+    assert found
+    assert set(found.values()) == {1}
+
+
+async def test_beside_kai_its_objects_are_left_alone() -> None:
+    """What KAI installs is in no overlay that goes in front of it; all else is the same."""
+    everything = keys(await build(MANIFESTS / "overlays" / "default"))
+    beside = keys(await build(MANIFESTS / "overlays" / "external-kai"))
+
+    assert beside == Counter({key: n for key, n in everything.items() if key[0] not in OF_KAI})
+    assert len(everything) > len(beside)
+
+
+async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
+    """No Service leads anywhere there; the port that stands in the overlay is replaced."""
+    everything = keys(await build(MANIFESTS / "overlays" / "default"))
+    local = await build(MANIFESTS / "overlays" / "local")
+    urls = [webhook["clientConfig"] for webhook in webhooks(local)]
+    moved = [
+        webhook["clientConfig"]
+        for obj in local
+        for webhook in with_port(obj, 1).get("webhooks", ())
+    ]
+
+    assert everything - keys(local) == Counter(
+        {(SERVICES.kind, "trainer-kai", "trainer-kai-webhook"): 1}
+    )
+    assert [list(config) for config in urls] == [["url"]] * 3
+    assert moved == [
+        {"url": "https://127.0.0.1:1/mutate/jobset"},
+        {"url": "https://127.0.0.1:1/mutate/jobset"},
+        {"url": "https://127.0.0.1:1/mutate/pod"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "wanted"),
+    [
+        ("default", {"key": INJECT, "operator": "NotIn", "values": ["disabled"]}),
+        ("opt-in", {"key": INJECT, "operator": "In", "values": ["enabled"]}),
+    ],
+)
+async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
+    """By default all namespaces but two reach us, with the overlay only those that ask for it."""
+    found = webhooks(await build(MANIFESTS / "overlays" / overlay))
+
+    assert len(found) == 3
+    for webhook in found:
+        named, ours = webhook["namespaceSelector"]["matchExpressions"]
+        assert set(named["values"]) == {"kube-system", "trainer-kai"}
+        assert ours == wanted

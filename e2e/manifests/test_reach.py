@@ -1,0 +1,186 @@
+"""Which objects reach our webhooks, and what goes on while nobody answers there."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, namespace
+from e2e.cluster.trainjobs import Submission
+from e2e.front.install import install
+from e2e.manifests.listener import Asked, listening, trust
+from trainer_kai.api.names import GANG, INJECT
+
+TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
+OURS: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
+REFUSED: Final = 'failed calling webhook "jobset-create.trainer-kai.dev"'
+NAMESPACED: Final = {"plain": {}, "without": {INJECT: "disabled"}, "with": {INJECT: "enabled"}}
+
+# An owner of a JobSet that is made -> whether it reaches us.
+OWNERS: Final[list[tuple[Obj | None, bool]]] = [
+    (OURS, True),
+    ({**OURS, "apiVersion": "trainer.kubeflow.org/v2"}, True),
+    (None, False),
+    ({**OURS, "controller": False}, False),
+    ({"apiVersion": TRAINER, "kind": "TrainJob"}, False),
+    ({**OURS, "kind": "Job"}, False),
+    ({**OURS, "apiVersion": "trainer.kubeflow.org.example.com/v1"}, False),
+    ({**OURS, "apiVersion": "v1"}, False),
+]
+
+
+def jobset(name: str, owner: Mapping[str, Any] | None, where: str = "plain") -> Obj:
+    """Return a JobSet of one suspended Job."""
+    metadata: Obj = {"name": name, "namespace": where}
+    if owner is not None:
+        metadata["ownerReferences"] = [{"name": "job", "uid": "1", **owner}]
+    pod = {"containers": [{"name": "node", "image": "x"}], "restartPolicy": "Never"}
+    job = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    spec = {"replicatedJobs": [job], "suspend": True}
+    return {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "metadata": metadata, "spec": spec}
+
+
+def pod(name: str, where: str = "plain", node: str = "", **labels: str) -> Obj:
+    """Return a pod, bound to a node if one is named."""
+    metadata = {"name": name, "namespace": where, "labels": labels}
+    spec: Obj = {"containers": [{"name": "node", "image": "x"}]}
+    if node:
+        spec["nodeName"] = node
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+async def test_only_what_is_ours_reaches_us(own_cluster: Cluster) -> None:
+    """JobSets of TrainJobs and the pods that we marked; asked for by dry runs, so nothing stays."""
+    cluster, port = own_cluster, own_cluster.free_port()
+    await _namespaces(cluster)
+    async with listening(cluster, port) as asked:
+        await install(cluster, port=port)
+        await _until_asked(cluster, asked)
+
+        for i, (owner, _) in enumerate(OWNERS):
+            await cluster.api.create(jobset(f"owned-{i}", owner), dryRun="All")
+        created = {f"owned-{i}" for i, (_, reaches) in enumerate(OWNERS) if reaches}
+        assert _new(asked) == {Asked("/mutate/jobset", "CREATE", name) for name in created}
+
+        for i, labels in enumerate([{GANG: "node"}, {}, {"example.com/gang": "node"}]):
+            await cluster.api.create(pod(f"pod-{i}", **labels), dryRun="All")
+        await cluster.api.create(pod("bound", node="node-0", **{GANG: "node"}), dryRun="All")
+        assert _new(asked) == {Asked("/mutate/pod", "CREATE", "pod-0")}
+
+        for where in ("kube-system", "trainer-kai", "without", "with"):
+            await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
+        assert {name for _, _, name in _new(asked)} == {"in-with"}
+
+
+async def test_only_suspended_jobsets_that_stay_are_asked_about_again(own_cluster: Cluster) -> None:
+    """A running JobSet cannot be changed, and the end of one is none of our business."""
+    cluster, port = own_cluster, own_cluster.free_port()
+    await _namespaces(cluster)
+    async with listening(cluster, port) as asked:
+        await install(cluster, port=port)
+        await _until_asked(cluster, asked)
+        for name, suspend in (("held", True), ("running", False), ("leaving", True)):
+            submitted = Submission(name, "torch-distributed", "plain").trainjob()
+            submitted["spec"]["suspend"] = suspend
+            await cluster.api.create(submitted)
+            await cluster.guarded(cluster.until_found(JOBSETS, "plain", name))
+        held = {"metadata": {"finalizers": ["example.com/held"]}}
+        await cluster.api.merge(JOBSETS, "plain", "leaving", held)
+        await cluster.api.delete(TRAINJOBS, "plain", "leaving", propagationPolicy="Foreground")
+        await _until_leaving(cluster)
+        _new(asked)
+
+        label = {"metadata": {"labels": {"example.com/any": "thing"}}}
+        for name in ("held", "running", "leaving"):
+            await cluster.api.merge(JOBSETS, "plain", name, label)
+        assert _new(asked) == {Asked("/mutate/jobset", "UPDATE", "held")}
+
+        stop = {"spec": {"suspend": True}}  # Trainer takes it back at once, which counts as well
+        await cluster.api.merge(JOBSETS, "plain", "running", stop)
+        assert Asked("/mutate/jobset", "UPDATE", "running") in _new(asked)
+        gone: Obj = {"metadata": {"finalizers": None}}
+        await cluster.api.merge(JOBSETS, "plain", "leaving", gone)
+        assert "leaving" not in {name for _, _, name in _new(asked)}
+
+
+async def test_opting_in(own_cluster: Cluster) -> None:
+    """With the overlay only a namespace that asks for us reaches us."""
+    cluster, port = own_cluster, own_cluster.free_port()
+    await _namespaces(cluster)
+    async with listening(cluster, port) as asked:
+        await install(cluster, overlay="opt-in", port=port)
+        await _until_asked(cluster, asked)
+        for where in NAMESPACED:
+            await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
+    assert {name for _, _, name in asked} == {"in-with"}
+
+
+async def test_nobody_waits_for_us_but_new_trainjobs(own_cluster: Cluster) -> None:
+    """With the webhook dead everything goes on but the creation of JobSets of TrainJobs."""
+    cluster = own_cluster
+    await _namespaces(cluster)
+    submitted = Submission("held", "torch-distributed", "plain").trainjob()
+    await cluster.api.create(submitted | {"spec": {**submitted["spec"], "suspend": True}})
+    await cluster.guarded(cluster.until_found(JOBSETS, "plain", "held"))
+    await install(cluster, port=cluster.free_port())
+    await _until_refused(cluster)
+
+    await cluster.api.create(jobset("foreign", None))
+    await cluster.api.create(pod("marked", **{GANG: "node"}))
+    label = {"metadata": {"labels": {"example.com/any": "thing"}}}
+    await cluster.api.merge(JOBSETS, "plain", "held", label)
+    await cluster.api.delete(JOBSETS, "plain", "held")
+    await cluster.api.delete(PODS, "plain", "marked")
+    with pytest.raises(ApiError, match=REFUSED):
+        await cluster.api.create(jobset("ours", OURS), dryRun="All")
+
+
+async def _namespaces(cluster: Cluster) -> None:
+    for name, labels in NAMESPACED.items():
+        made = namespace(name)
+        made["metadata"]["labels"] = labels
+        await cluster.api.create(made)
+
+
+async def _until_asked(cluster: Cluster, asked: list[Asked]) -> None:
+    """Wait until the API server knows the webhooks; what was asked until then is forgotten."""
+    await trust(cluster)
+    async with asyncio.timeout(20):
+        while Asked("/mutate/jobset", "CREATE", "probe") not in asked:
+            try:
+                await cluster.api.create(jobset("probe", OURS, "with"), dryRun="All")
+            except ApiError as error:
+                if REFUSED not in str(error):  # it does not know the authority yet
+                    raise
+            await asyncio.sleep(0.05)
+    _new(asked)
+
+
+async def _until_refused(cluster: Cluster) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await cluster.api.create(jobset("probe", OURS), dryRun="All")
+            except ApiError as error:
+                assert REFUSED in str(error)  # noqa: PT017 most attempts raise nothing
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _until_leaving(cluster: Cluster) -> None:
+    async with asyncio.timeout(20):
+        while (
+            "deletionTimestamp"
+            not in ((await cluster.api.get(JOBSETS, "plain", "leaving"))["metadata"])
+        ):
+            await asyncio.sleep(0.05)
+
+
+def _new(asked: list[Asked]) -> set[Asked]:
+    """Return what was asked since the last call."""
+    found = set(asked)
+    asked.clear()
+    return found

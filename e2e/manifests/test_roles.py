@@ -1,0 +1,134 @@
+"""Who may do what by default: our processes what they need, people nothing that claims GPUs."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import Obj
+from e2e.front.install import apply
+
+OURS: Final = "trainer-kai"
+
+# who, verb, group/resource/name, and where it is meant in one namespace
+MAY: Final = [
+    "webhook watch trainer.kubeflow.org/trainjobs",
+    "webhook get trainer.kubeflow.org/trainjobs in default",
+    "webhook list trainer.kubeflow.org/clustertrainingruntimes",
+    "webhook watch trainer.kubeflow.org/trainingruntimes",
+    "webhook watch /namespaces",
+    "webhook get /secrets/trainer-kai-webhook-tls in trainer-kai",
+    "webhook update /secrets/trainer-kai-webhook-tls in trainer-kai",
+    "webhook create /secrets in trainer-kai",
+    "webhook get admissionregistration.k8s.io/mutatingwebhookconfigurations/kai-trainer",
+    "webhook patch admissionregistration.k8s.io/mutatingwebhookconfigurations/kai-trainer",
+    "podgrouper watch jobset.x-k8s.io/jobsets",
+    "podgrouper list batch/jobs",
+    "podgrouper watch /pods",
+    "podgrouper patch /pods in default",
+    "podgrouper get scheduling.run.ai/podgroups in default",
+    "podgrouper create scheduling.run.ai/podgroups in default",
+    "podgrouper patch scheduling.run.ai/podgroups in default",
+    "podgrouper create coordination.k8s.io/leases in trainer-kai",
+    "podgrouper patch coordination.k8s.io/leases in trainer-kai",
+    "podgrouper create /events in default",
+    "podgrouper patch /events in default",
+]
+MAY_NOT: Final = [
+    "webhook patch trainer.kubeflow.org/trainjobs in default",
+    "webhook get /secrets/other in trainer-kai",
+    "webhook get /secrets/trainer-kai-webhook-tls in default",
+    "webhook list /secrets in trainer-kai",
+    "webhook create /secrets in default",
+    "webhook patch admissionregistration.k8s.io/mutatingwebhookconfigurations/other",
+    "webhook create admissionregistration.k8s.io/mutatingwebhookconfigurations",
+    "webhook list /pods",
+    "webhook get jobset.x-k8s.io/jobsets in default",
+    "podgrouper patch jobset.x-k8s.io/jobsets in default",
+    "podgrouper patch batch/jobs in default",
+    "podgrouper delete /pods in default",
+    "podgrouper create /pods/binding in default",
+    "podgrouper patch scheduling.run.ai/queues",
+    "podgrouper patch coordination.k8s.io/leases in kube-system",
+    "podgrouper get /secrets in trainer-kai",
+]
+
+
+@pytest.mark.parametrize("sentence", MAY)
+async def test_a_process_may(sentence: str, installed: Cluster) -> None:
+    """What it does, it may do."""
+    assert await _is_so(installed, sentence)
+
+
+@pytest.mark.parametrize("sentence", MAY_NOT)
+async def test_a_process_may_not(sentence: str, installed: Cluster) -> None:
+    """Nothing else, not even what is close to it."""
+    assert not await _is_so(installed, sentence)
+
+
+async def test_who_edits_a_namespace_sees_its_groups_and_writes_none(
+    installed: Cluster, namespace: str
+) -> None:
+    """Whoever could write PodGroups or Queues could take GPUs from others."""
+    await apply(installed, _binding("edit", "ann", namespace))
+    async with asyncio.timeout(20):  # the aggregated role is written by a controller
+        while not await _may(installed, "ann", "watch", "scheduling.run.ai/podgroups", namespace):
+            await asyncio.sleep(0.1)
+    for verb in ("create", "update", "patch", "delete"):
+        for what in ("podgroups", "queues"):
+            assert not await _may(installed, "ann", verb, f"scheduling.run.ai/{what}", namespace)
+
+
+async def test_only_who_is_bound_to_it_writes_queues(installed: Cluster, namespace: str) -> None:
+    """The role for it exists, and adds to no other."""
+    assert not await _may(installed, "eve", "create", "scheduling.run.ai/queues", "")
+    await apply(installed, _binding("trainer-kai-queue-admin", "eve"))
+
+    async with asyncio.timeout(20):
+        while not await _may(installed, "eve", "create", "scheduling.run.ai/queues", ""):
+            await asyncio.sleep(0.1)
+    assert not await _may(installed, "eve", "create", "scheduling.run.ai/podgroups", namespace)
+
+
+async def _is_so(cluster: Cluster, sentence: str) -> bool:
+    said, _, namespace = sentence.partition(" in ")
+    process, verb, what = said.split()
+    user = f"system:serviceaccount:{OURS}:{OURS}-{process}"
+    return await _may(cluster, user, verb, what, namespace)
+
+
+async def _may(cluster: Cluster, user: str, verb: str, what: str, namespace: str) -> bool:
+    group, resource, *name = what.split("/")
+    asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+    if name and name[0] == "binding":
+        asked["subresource"] = name[0]
+    elif name:
+        asked["name"] = name[0]
+    answer = await cluster.api.request(
+        "POST",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user,
+                "groups": ["system:authenticated"],
+                "resourceAttributes": asked,
+            },
+        },
+    )
+    allowed: bool = answer["status"]["allowed"]
+    return allowed
+
+
+def _binding(role: str, user: str, namespace: str = "") -> Obj:
+    metadata = {"name": f"{role}-{user}", **({"namespace": namespace} if namespace else {})}
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }

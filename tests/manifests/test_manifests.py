@@ -1,0 +1,246 @@
+"""What stands in `manifests/`, without a cluster: nothing unread, no wildcard, no name misspelt."""
+
+import re
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.support.tree import ROOT, project_files
+from trainer_kai.api import names
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
+from trainer_kai.api.syntax import dns_subdomain_fault
+
+MANIFESTS: Final = ROOT / "manifests"
+FILES: Final = [path for path in project_files() if path.is_relative_to(MANIFESTS)]
+YAML: Final = [path for path in FILES if path.suffix == ".yaml"]
+KUSTOMIZATIONS: Final = [path for path in YAML if path.name == "kustomization.yaml"]
+PEOPLE: Final = {"trainer-kai-view", "trainer-kai-queue-admin"}
+OURS: Final = re.compile(r"trainer-kai\\?\.dev/[a-z-]+")
+KAI: Final = re.compile(r"kai\.scheduler/[a-z-]+")
+
+Obj = dict[str, Any]
+
+
+def documents(path: Path) -> list[Any]:
+    """Read a file."""
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def objects(*kinds: str) -> list[Obj]:
+    """Return every object of some kinds, examples and all."""
+    found = chain.from_iterable(documents(path) for path in YAML)
+    return [obj for obj in found if isinstance(obj, dict) and obj.get("kind") in kinds]
+
+
+def known(prefix: str) -> set[str]:
+    """Return the names of a domain that the product knows."""
+    values = [value for value in vars(names).values() if isinstance(value, str)]
+    return {value for value in values if value.startswith(prefix)}
+
+
+def named(pattern: re.Pattern[str]) -> set[str]:
+    """Return the names that stand in some manifest."""
+    found = chain.from_iterable(pattern.findall(path.read_text()) for path in YAML)
+    return {name.replace("\\", "") for name in found}
+
+
+def rules(*kinds: str) -> list[tuple[str, Obj]]:
+    """Return the rules of roles, each with the name of its role."""
+    return [(role["metadata"]["name"], rule) for role in objects(*kinds) for rule in role["rules"]]
+
+
+def webhook(name: str) -> Obj:
+    """Return one of our webhooks."""
+    [configuration] = objects("MutatingWebhookConfiguration")
+    [found] = [hook for hook in configuration["webhooks"] if hook["name"] == name]
+    return dict(found)
+
+
+@pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(MANIFESTS)))
+def test_a_file_is_read_by_some_kustomization(path: Path) -> None:
+    """What nothing names is never applied, and nobody notices."""
+    assert documents(path)
+    if path.name == "kustomization.yaml":
+        first, *_ = path.relative_to(MANIFESTS).parts
+        assert first in {"overlays", "examples", "components"} or path.parent in _read()
+    else:
+        assert path in _read()
+
+
+@pytest.mark.parametrize(
+    "path", KUSTOMIZATIONS, ids=lambda path: str(path.parent.relative_to(MANIFESTS))
+)
+def test_overlays_build_on_the_base_and_on_nothing_else(path: Path) -> None:
+    """What is read is there, and an overlay is made of the base, of another or of a component."""
+    [kustomization] = documents(path)
+    for entry in (*kustomization.get("resources", ()), *kustomization.get("components", ())):
+        target = (path.parent / entry).resolve()
+        assert target.exists(), entry
+        assert target.is_relative_to(MANIFESTS)
+
+
+def test_there_is_no_wildcard() -> None:
+    """A list says what a process does; a star says nothing."""
+    found = rules("ClusterRole", "Role")
+    assert len(found) > 10
+    for role, rule in found:
+        for field in ("apiGroups", "resources", "verbs"):
+            assert rule[field], (role, field)
+            assert "*" not in "".join(rule[field]), (role, field)
+        assert "nonResourceURLs" not in rule
+
+
+def test_every_role_is_bound_to_one_process_or_meant_for_people() -> None:
+    """A role that nobody has is a mistake, and so is one that two processes share."""
+    bindings = objects("ClusterRoleBinding", "RoleBinding")
+    for binding in bindings:
+        [subject] = binding["subjects"]
+        assert subject["kind"] == "ServiceAccount"
+        assert subject["name"] == binding["roleRef"]["name"]
+    roles = {(role["kind"], role["metadata"]["name"]) for role in objects("ClusterRole", "Role")}
+    bound = {(binding["roleRef"]["kind"], binding["roleRef"]["name"]) for binding in bindings}
+
+    assert {name for _, name in roles - bound} == PEOPLE
+    assert bound <= roles
+
+
+def test_nobody_writes_queues_or_groups_by_default() -> None:
+    """A role for people that is added to others only reads."""
+    for role in objects("ClusterRole"):
+        labels = role["metadata"].get("labels", {})
+        aggregated = [key for key in labels if "aggregate-to" in key]
+        if aggregated:
+            assert aggregated == ["rbac.authorization.k8s.io/aggregate-to-view"]
+            for rule in role["rules"]:
+                assert set(rule["verbs"]) == {"get", "list", "watch"}
+
+
+def test_the_webhooks_fail_as_designed() -> None:
+    """Only the creation of a JobSet of a TrainJob may be held up by us."""
+    [configuration] = objects("MutatingWebhookConfiguration")
+    name = configuration["metadata"]["name"]
+    policies = {
+        hook["name"]: (
+            hook["failurePolicy"],
+            hook["timeoutSeconds"],
+            hook["rules"][0]["operations"],
+        )
+        for hook in configuration["webhooks"]
+    }
+
+    assert "jobset-" < name < "kueue-"
+    assert name < "mutating-kai-admission"
+    assert policies == {
+        "jobset-create.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
+        "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
+        "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
+    }
+
+
+def test_the_webhooks_select_by_the_names_we_know() -> None:
+    """Namespaces, pods and owners are told apart by names that the product spells once."""
+    for name in ("jobset-create", "jobset-update", "pod"):
+        hook = webhook(f"{name}.trainer-kai.dev")
+        named, ours = hook["namespaceSelector"]["matchExpressions"]
+        assert (named["key"], named["operator"]) == (names.NAMESPACE_NAME, "NotIn")
+        assert ours == {"key": names.INJECT, "operator": "NotIn", "values": ["disabled"]}
+        assert hook["sideEffects"] == "None"
+        assert hook["reinvocationPolicy"] == "IfNeeded"
+        assert hook["matchPolicy"] == "Equivalent"
+        assert "caBundle" not in hook["clientConfig"]
+    [pods] = webhook("pod.trainer-kai.dev")["objectSelector"]["matchExpressions"]
+    owned = webhook("jobset-create.trainer-kai.dev")["matchConditions"][0]["expression"]
+    assert pods == {"key": names.GANG, "operator": "Exists"}
+    assert f"startsWith('{names.TRAINER}/')" in owned
+
+
+def test_the_webhooks_lead_to_the_service() -> None:
+    """Name, namespace and port are those of the Service that is installed with them."""
+    [service] = objects("Service")
+    [configuration] = objects("MutatingWebhookConfiguration")
+    where = {key: service["metadata"][key] for key in ("name", "namespace")}
+    [port] = service["spec"]["ports"]
+    for hook in configuration["webhooks"]:
+        called = hook["clientConfig"]["service"]
+        assert called == {**where, "port": port["port"], "path": called["path"]}
+    assert port["targetPort"] == 9443
+
+
+@pytest.mark.parametrize("kind", [QUEUES, PODGROUPS, TOPOLOGIES], ids=lambda kind: kind.kind)
+def test_a_definition_is_the_one_we_read(kind: Any) -> None:
+    """Group, version, plural and scope are those of the product, which are KAI's."""
+    [found] = [
+        crd["spec"]
+        for crd in objects("CustomResourceDefinition")
+        if crd["spec"]["names"]["kind"] == kind.kind
+    ]
+    [version] = found["versions"]
+    assert (found["group"], version["name"]) == (kind.group, kind.version)
+    assert found["names"]["plural"] == kind.plural
+    assert (found["scope"] == "Namespaced") == kind.namespaced
+
+
+def test_a_definition_fills_nothing_in() -> None:
+    """KAI's definitions have no default, and what is absent is told from what is 0."""
+    for path in (MANIFESTS / "base" / "crds").glob("*.yaml"):
+        assert not re.search(r"^\s*default:", path.read_text(), re.MULTILINE), path
+
+
+def test_names_are_spelt_as_the_product_spells_them() -> None:
+    """A label that differs by one letter selects nothing, and says nothing."""
+    columns = {f"{names.OURS}stage", f"{names.OURS}members"}
+
+    assert named(OURS) <= known(names.OURS) | columns
+    assert named(KAI) - {"kai.scheduler/v"} <= known("kai.scheduler/")
+    assert {names.GANG, names.INJECT} <= named(OURS)
+    assert {names.QUEUE, names.TOPOLOGY, names.TOPOLOGY_REQUIRED} <= named(KAI)
+
+
+def test_the_default_queue_is_the_one_the_product_falls_back_to() -> None:
+    """It has a parent, which is there as well, and neither has a bound."""
+    shipped = documents(MANIFESTS / "base" / "queues" / "queues.yaml")
+    parent, child = shipped
+    unbound = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+    assert child["metadata"]["name"] == names.DEFAULT_QUEUE
+    assert child["spec"]["parentQueue"] == parent["metadata"]["name"]
+    for queue in shipped:
+        assert queue["spec"]["resources"] == dict.fromkeys(("gpu", "cpu", "memory"), unbound)
+
+
+def test_the_priority_classes_are_those_of_kai() -> None:
+    """Names and values; none is the default of the cluster."""
+    found = objects("PriorityClass")
+    values = {obj["metadata"]["name"]: obj["value"] for obj in found}
+
+    assert values == {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
+    assert not any(obj.get("globalDefault") for obj in found)
+
+
+def test_the_queue_of_a_runtime_can_be_a_label_and_a_queue() -> None:
+    """It is written into a label, so that it is no longer than one; and both CRDs are patched."""
+    folder = MANIFESTS / "components" / "runtime-queue-field"
+    [[test, add]] = documents(folder / "patch.yaml")
+    [kustomization] = documents(folder / "kustomization.yaml")
+    queue = add["value"]["properties"]["queue"]
+    target = re.compile(kustomization["patches"][0]["target"]["name"])
+
+    assert (test["op"], test["value"]) == ("test", RUNTIMES.version)
+    assert queue["maxLength"] == 63
+    for kind in (RUNTIMES, CLUSTER_RUNTIMES):
+        assert target.fullmatch(f"{kind.plural}.{kind.group}")
+    for text in ("team-a", "a.b-c.d", "Team", "-a", "a-", "a..b", "a_b"):
+        assert bool(re.fullmatch(queue["pattern"], text)) == (dns_subdomain_fault(text) is None)
+
+
+def _read() -> set[Path]:
+    found = set()
+    for path in KUSTOMIZATIONS:
+        [kustomization] = documents(path)
+        patches = [patch["path"] for patch in kustomization.get("patches", ()) if "path" in patch]
+        for entry in (*kustomization.get("resources", ()), *patches):
+            found.add((path.parent / entry).resolve())
+    return found
