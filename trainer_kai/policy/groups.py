@@ -68,7 +68,7 @@ def groups(
             annotations[ANTICIPATED] = anticipated(unit, jobs, lambda n: _group_of(jobset, plan, n))
             spec = _tree(unit, jobs)
         else:
-            spec = _flat(jobset, unit, counts or {})
+            spec = _flat(jobset, unit, jobs, counts or {})
         yield {
             "apiVersion": PODGROUPS.api_version,
             "kind": PODGROUPS.kind,
@@ -203,26 +203,42 @@ def _leaf(name: str, job: ReplicatedJob, minimum: int) -> Fields:
     return leaf
 
 
-def _flat(jobset: JobSet, unit: Unit, counts: Mapping[str, Count]) -> Fields:
+def _flat(
+    jobset: JobSet, unit: Unit, jobs: Mapping[str, ReplicatedJob], counts: Mapping[str, Count]
+) -> Fields:
     """Count what is needed; less once members are done and others wait to take their places again.
 
     An external scheduler does not count those that succeeded, so a pod that is made again beside
     them would wait for ever. Where nobody waits nothing is written.
     """
-    needed = sorted(member.replicas * member.minimum for member in unit.members)
-    minimum = sum(needed[: unit.min_members])
-    found = {member: _found(member, counts) for member in unit.members}
-    waiting = sum(count.waiting for count in found.values())
-    alive = waiting + sum(count.bound for count in found.values())
-    if waiting and alive < minimum:
-        over = {jobs.name: jobs.succeeded for jobs in jobset.status.replicated_jobs_status}
-        for member, count in found.items():
-            # Pods of a Job that is over may be gone, but the Job is counted.
-            minimum -= max(count.succeeded, over.get(member.name, 0) * member.minimum)
-    return {"minMember": max(minimum, 1)}
+    found = {member.name: _found(member, counts) for member in unit.members}
+    needed = [member.replicas * member.minimum for member in unit.members]
+    alive = [count.waiting + count.bound for each in found.values() for count in each]
+    is_waiting = any(count.waiting for each in found.values() for count in each)
+    if is_waiting and sum(alive) < _least(unit, needed):
+        over = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
+        needed = [
+            0  # the pods of a Job that is over may be gone
+            if over.get(member.name) == member.replicas
+            else sum(_left(member, jobs[member.name], count) for count in found[member.name])
+            for member in unit.members
+        ]
+    return {"minMember": max(_least(unit, needed), 1)}
 
 
-def _found(member: Member, counts: Mapping[str, Count]) -> Count:
-    """Add up the pods of all Jobs of one member."""
-    each = [counts.get(leaf_name(member.name, i), Count()) for i in range(member.replicas)]
-    return Count(*map(sum, zip(*each, strict=True)))
+def _least(unit: Unit, needed: list[int]) -> int:
+    """Return with how many pods as many members as are needed have theirs, whichever they are."""
+    return sum(sorted(needed)[: unit.min_members])
+
+
+def _left(member: Member, job: ReplicatedJob, count: Count) -> int:
+    """Return how many of one Job's pods can still be asked for."""
+    completions = job.template.spec.completions
+    if completions is not None:
+        return min(member.minimum, max(completions - count.succeeded, 0))
+    return count.waiting + count.bound if count.succeeded else member.minimum
+
+
+def _found(member: Member, counts: Mapping[str, Count]) -> list[Count]:
+    """Return the pods of each Job of a member."""
+    return [counts.get(leaf_name(member.name, i), Count()) for i in range(member.replicas)]

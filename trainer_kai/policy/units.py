@@ -183,7 +183,9 @@ def _member(jobset: JobSet, name: str, findings: list[Finding]) -> Member:
 def _least(job: ReplicatedJob, pods: int) -> int:
     """Return all pods; but one of those that take work from a common list, one after another."""
     spec = job.template.spec
-    is_list = spec.completion_mode == "NonIndexed" and (spec.completions or 0) > pods
+    is_list = spec.completion_mode == "NonIndexed" and (
+        spec.parallelism is not None if spec.completions is None else spec.completions > pods
+    )
     return 1 if is_list else pods
 
 

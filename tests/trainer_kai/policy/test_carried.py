@@ -1,0 +1,100 @@
+"""Whatever a JobSet looks like, its groups carry it to the end."""
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.tree import ROOT
+from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
+from tests.trainer_kai.policy.world import OURS, played
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.names import MAIN
+from trainer_kai.policy.units import Outline, Unit, outline
+
+BUNDLED = Rules("bundled", OURS, "default-queue")
+EXTERNAL = Rules("external", OURS, "default-queue")
+RECORDED = sorted((ROOT / "tests" / "fixtures" / "jobsets").rglob("*.yaml"))
+
+DEEPSPEED = jobset(
+    rjob("node", parallelism=3), rjob("launcher", "node Ready", step="trainer"), name="job"
+)
+TORCHTUNE = jobset(
+    rjob("dataset-initializer", step="dataset-initializer"),
+    rjob("model-initializer", step="model-initializer"),
+    rjob("node", "dataset-initializer Complete", "model-initializer Complete", parallelism=2),
+)
+# Each part waits for the next, but only the third leads back to the first.
+CIRCLE = jobset(
+    *(rjob(name) for name in ("p2", "q2", "r2")),
+    *(rjob(f"{of}1", f"{before}2 Complete") for of, before in ("pr", "qp", "rq")),
+    *(rjob(f"{of}3", f"{of}1 Ready", f"{of}2 Ready") for of in "pqr"),
+)
+MIXED = [
+    jobset(rjob("a"), rjob("x", "a Ready", scheduler="default-scheduler"), rjob("b", f"x {status}"))
+    for status in ("Ready", "Complete")
+]
+
+
+def together(of: JobSet) -> Outline:
+    """Return the plan of who knows no order: one group with everything in it."""
+    units = outline(of, OURS).units
+    members = tuple(member._replace(is_later=False) for unit in units for member in unit.members)
+    return Outline((Unit(MAIN, members, len(members), ()),))
+
+
+@settings(max_examples=250, deadline=None)
+@given(any_jobset(), st.integers(0, 2**32))
+def test_our_scheduler_never_waits_for_a_pod_that_cannot_exist(of: JobSet, seed: int) -> None:
+    """It ends where a scheduler without groups ends, and no pod is left waiting."""
+    end = played(of, BUNDLED, seed)
+
+    assert end.stuck == ()
+    assert end.finished == played(of, None).finished
+
+
+@settings(max_examples=250, deadline=None)
+@given(any_jobset(), st.integers(0, 2**32))
+def test_an_external_one_never_waits_for_a_pod_that_cannot_exist(of: JobSet, seed: int) -> None:
+    """It ends where a scheduler without groups ends, and no pod is left waiting."""
+    end = played(of, EXTERNAL, seed)
+
+    assert end.stuck == ()
+    assert end.finished == played(of, None).finished
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
+@pytest.mark.parametrize("of", [DEEPSPEED, TORCHTUNE, CIRCLE, *MIXED])
+def test_courses_that_are_easy_to_get_wrong_come_to_their_end(of: JobSet, rules: Rules) -> None:
+    """Also with another scheduler in the middle, and with parts that wait for each other."""
+    for seed in range(20):
+        end = played(of, rules, seed)
+
+        assert end.stuck == ()
+        assert end.finished == played(of, None).finished
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
+def test_what_trainer_builds_comes_to_its_end(rules: Rules) -> None:
+    """Every shipped runtime, at every size."""
+    assert len(RECORDED) == 72
+    for file in RECORDED:
+        obj = list(yaml.safe_load_all(file.read_text()))[1]
+        of = decode(JobSet, encode(obj))
+        assert played(of, rules, seed=1) == played(of, None)
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
+@pytest.mark.parametrize(
+    ("of", "stuck"), [(DEEPSPEED, 3), (TORCHTUNE, 2)], ids=["deepspeed", "torchtune"]
+)
+def test_one_group_with_everything_in_it_waits_for_ever(
+    of: JobSet, stuck: int, rules: Rules
+) -> None:
+    """So it is the groups, and not the binder, that carry the others."""
+    end = played(of, rules, plan=together(of))
+
+    assert len(end.stuck) == stuck
+    assert end.finished == frozenset()
