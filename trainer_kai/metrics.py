@@ -17,6 +17,8 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 # What takes between a millisecond and half a minute: calls, waits, reconciles.
 _DURATIONS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+# What somebody waits for who makes thousands a minute.
+_ANSWERS_S: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 2, 5)
 # What should take no time at all.
 _LAGS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
@@ -163,6 +165,26 @@ class Metrics:
         Counter,
         "pods_assigned_total",
         "Pods that were told their group because admission had not done so.",
+    )
+    admission_reviews = Metric(
+        Counter,
+        "admission_reviews_total",
+        "Reviews that were answered. The outcome is allowed (left as it is), patched, denied, "
+        "malformed (no review at all) or failed (a mistake of ours).",
+        *("kind", "outcome"),
+    )
+    admission_review_seconds = Metric(
+        Histogram,
+        "admission_review_seconds",
+        "From a review that has arrived to its answer.",
+        "kind",
+        buckets=_ANSWERS_S,
+    )
+    admission_live_reads = Metric(
+        Counter,
+        "admission_live_reads_total",
+        "TrainJobs that were read while a review waited. The outcome is found, gone or failed.",
+        "outcome",
     )
     loop_lag_seconds = Metric(
         Histogram,

@@ -20,7 +20,9 @@ __all__ = [
     "Log",
     "PodgrouperSettings",
     "SchedulerSettings",
+    "Server",
     "Settings",
+    "Tls",
     "WebhookSettings",
 ]
 
@@ -116,10 +118,50 @@ class Settings(_Model):
     health: Health = Health()
 
 
+class Server(_Model):
+    """Where the API server asks the webhook."""
+
+    address: str = ""
+    """The address on which the webhook is asked; empty for every interface of the machine."""
+
+    port: int = Field(default=9443, ge=0, le=65535)
+    """The port on which the webhook is asked; 0, beside an address, for any free one."""
+
+    read_s: _Seconds = 5.0
+    """How long the body of a request may take to arrive."""
+
+    drain_s: float = Field(default=3.0, ge=0, le=4, allow_inf_nan=False)
+    """How long it goes on answering once it is told to stop: not everybody has heard of it yet."""
+
+
+class Tls(_Model):
+    """The certificate of the webhook, and who is told its authority."""
+
+    source: Literal["self-managed"] = "self-managed"
+    """Where the certificate comes from; `self-managed` is one that the webhook makes itself."""
+
+    namespace: _NameOrNone = ""
+    """The namespace of the Secret and the Service; empty for that of our credentials."""
+
+    secret_name: _Name = "trainer-kai-webhook-tls"  # noqa: S105 - a name
+    """The Secret that all replicas keep the certificate in."""
+
+    service_name: _Name = "trainer-kai-webhook"
+    """The Service by which the API server reaches the webhook."""
+
+    configuration_name: _Name = "kai-trainer"
+    """The MutatingWebhookConfiguration into which the authority is written."""
+
+    extra_hosts: str = ""
+    """More host names and addresses for the certificate to name, with commas between them."""
+
+
 class WebhookSettings(Settings):
     """The settings of the webhook."""
 
     leader: Leader = Leader(name="trainer-kai-webhook")
+    server: Server = Server()
+    tls: Tls = Tls()
 
 
 class PodgrouperSettings(Settings):

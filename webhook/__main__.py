@@ -1,0 +1,96 @@
+"""The webhook as a process: `python -m webhook`. Every replica answers; nobody leads."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.clock import SystemClock
+from trainer_kai.config import read_or_exit
+from trainer_kai.health import Health, HealthServer
+from trainer_kai.kube import runner
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.connect import process_client
+from trainer_kai.kube.known import Change, What
+from trainer_kai.kube.locate import find_access
+from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.request import Target
+from trainer_kai.kube.runner import Runner
+from trainer_kai.kube.watch import Watch
+from trainer_kai.log import configure, logger
+from trainer_kai.metrics import Metrics
+from trainer_kai.policy.groups import Rules
+from trainer_kai.settings import WebhookSettings
+from webhook.app import Desk, Server, reader
+from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS, Cache
+from webhook.certs import server_context
+from webhook.rotate import Keeper
+
+__all__ = ["follow", "main", "webhook"]
+
+T = TypeVar("T", bound=Object)
+
+
+def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: Health) -> None:
+    """Keep a cache from now on.
+
+    Ready means that everything was listed once. Later an API server that is away makes a cache old
+    and not useless, and whoever must know a TrainJob for sure reads it.
+    """
+
+    def keep(target: Target[T], put: Callable[[T], None], drop: Callable[[Key], None]) -> None:
+        watch = Watch(client, target, seen)
+
+        def change(it: Change[T]) -> None:
+            if it.what is not What.DELETED and it.object is not None:
+                put(it.object)
+            else:
+                drop(it.key)
+
+        name = target.resource.plural
+        health.needs(f"{name} listed", lambda: None if watch.synced else watch.missing())
+        run.start(f"watch {name}", lambda: watch.run(change, lambda: None))
+
+    keep(Target(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
+    keep(Target(RUNTIMES), cache.put_runtime, cache.drop_runtime)
+    keep(Target(CLUSTER_RUNTIMES), cache.put_runtime, cache.drop_runtime)
+    keep(
+        Target(NAMESPACES),
+        lambda it: cache.put_namespace(it.metadata),
+        lambda key: cache.drop_namespace(key.name),
+    )
+
+
+async def webhook(run: Runner, settings: WebhookSettings) -> None:
+    """Wire the process up and start its services."""
+    clock, metrics, health, log = SystemClock(), Metrics(), Health(), logger(__package__ or "")
+    seen = Observed(metrics)
+    await run.enter("health", HealthServer(health, metrics, clock, settings.health))
+    access = await find_access(
+        os.environ, clock, kubeconfig=settings.kubeconfig, context=settings.context
+    )
+    client = await run.enter("client", process_client(access, clock, seen))
+    cache = Cache()
+    follow(run, client, cache, seen, health)
+    keeper = Keeper(client, settings.tls, clock, log)
+    health.needs("certificate loaded", keeper.not_loaded)
+    health.needs("authority published", keeper.not_published)
+    pair = await keeper.obtain()
+    rules = Rules(settings.mode, settings.scheduler_name, settings.default_queue)
+    desk = Desk(cache, rules, reader(client), clock, metrics, log)
+    shown = server_context(pair)
+    await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
+    run.start("publish", lambda: keeper.publish(pair.authority))
+    health.started()
+
+
+def main() -> int:
+    """Read the settings and run until told to stop."""
+    settings = read_or_exit(WebhookSettings, sys.argv[1:], os.environ)
+    configure(SystemClock(), layout=settings.log.format, level=settings.log.level)
+    return runner.main(lambda run: webhook(run, settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

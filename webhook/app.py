@@ -1,0 +1,255 @@
+"""The server that the API server asks, and the one read that an answer may wait for.
+
+A `Desk` answers bodies; a `Server` carries them over TLS. What is wrong with a request is said with
+4xx. A mistake of ours is written down, and then nobody pays for it but the TrainJob that is being
+made: Trainer tries again. Pods, and JobSets that exist, go on as they are.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+
+from aiohttp import web
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.api.meta import Key
+from trainer_kai.clock import Clock
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.client import Client, Patience
+from trainer_kai.kube.errors import ApiError, NotFound
+from trainer_kai.metrics import Metrics
+from trainer_kai.policy.groups import Rules
+from trainer_kai.settings import Server as Place
+from webhook.cache import TRAINJOBS, Cache, TrainJob, kept
+from webhook.mutate_jobset import Facts, Reviewed, mutate_jobset, read_jobset
+from webhook.mutate_pod import mutate_pod
+from webhook.review import Answer, Malformed, Refusal, Request, answer_bytes, read_review
+
+__all__ = ["LONGEST_BODY", "Desk", "ReadTrainJob", "Reply", "Server", "reader"]
+
+ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJob | None]]  # None: there is none
+
+LONGEST_BODY: Final = 16 << 20
+_READING: Final = Patience(timeout_s=1.5, total_s=2.0)  # the API server waits for 5 s
+_GRACE_S: Final = 3.0  # for answers that are under way when the server stops
+_LATER: Final = 503
+
+
+class Reply(NamedTuple):
+    """What HTTP carries back."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+def reader(client: Client) -> ReadTrainJob:
+    """Return what reads a TrainJob in bounded time."""
+    patient = client.with_patience(_READING)
+
+    async def read(key: Key) -> TrainJob | None:
+        try:
+            return kept(await patient.get(TRAINJOBS, key))
+        except NotFound:
+            return None
+
+    return read
+
+
+class Desk:
+    """Answers reviews."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        rules: Rules,
+        read: ReadTrainJob,
+        clock: Clock,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._cache = cache
+        self._rules = rules
+        self._read = read
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._ways: Final = {
+            "/mutate/jobset": ("jobset", self._jobset),
+            "/mutate/pod": ("pod", self._pod),
+        }
+
+    def knows(self, path: str) -> bool:
+        """Say whether anything is answered there."""
+        return path in self._ways
+
+    async def answer(self, path: str, body: bytes) -> Reply:
+        """Answer a review that was sent to a path that is known."""
+        kind, decide = self._ways[path]
+        began_s = self._clock.monotonic_s()
+        reply, outcome = await self._answer(kind, decide, body)
+        self._metrics.admission_reviews.labels(kind, outcome).inc()
+        spent_s = self._clock.monotonic_s() - began_s
+        self._metrics.admission_review_seconds.labels(kind).observe(spent_s)
+        return reply
+
+    async def _answer(
+        self, kind: str, decide: Callable[[Request], Awaitable[Answer]], body: bytes
+    ) -> tuple[Reply, str]:
+        asked = read_review(body)
+        if isinstance(asked, Malformed):
+            self._log.warning("review malformed", kind=kind, fault=asked.message)
+            return Reply(400, asked.message.encode(), "text/plain"), "malformed"
+        try:
+            answer = await decide(asked)
+            reply = Reply(200, answer_bytes(asked.uid, answer))
+        except Exception as error:  # noqa: BLE001 - the promise is an answer, whatever happens
+            self._log.error("review failed", kind=kind, uid=asked.uid, exc_info=error)
+            return Reply(200, answer_bytes(asked.uid, _mistake(kind, asked))), "failed"
+        self._tell(kind, asked, answer)
+        return reply, answer.outcome
+
+    def _tell(self, kind: str, asked: Request, answer: Answer) -> None:
+        if answer.refusal is not None:
+            said = {"code": answer.refusal.code, "reason": answer.refusal.message}
+            self._log.warning("object refused", kind=kind, namespace=asked.namespace, **said)
+
+    async def _pod(self, asked: Request) -> Answer:
+        return mutate_pod(asked, self._rules.mode)
+
+    async def _jobset(self, asked: Request) -> Answer:
+        case = read_jobset(asked, self._rules)
+        if isinstance(case, Answer):
+            return case
+        try:
+            trainjob = await self._trainjob(case)
+        except ApiError as error:
+            return self._unread(case, error)
+        runtime_queue = self._cache.runtime_queue(trainjob.runtime) if trainjob else ""
+        namespace = self._cache.namespace_labels(case.trainjob.namespace)
+        return mutate_jobset(case, Facts(trainjob, runtime_queue, namespace), self._rules)
+
+    async def _trainjob(self, case: Reviewed) -> TrainJob | None:
+        """Return the owner of a JobSet, read anew where the cache may not know it yet."""
+        found = self._cache.trainjob(case.trainjob)
+        if found is None or found.uid != case.owner.uid or not case.is_create:
+            reads = self._metrics.admission_live_reads
+            try:
+                found = await self._read(case.trainjob)
+            except ApiError:
+                reads.labels("failed").inc()
+                raise
+            reads.labels("found" if found else "gone").inc()
+        if found is not None and found.uid != case.owner.uid:
+            return None  # a later one of the same name: the owner is no more
+        return found
+
+    def _unread(self, case: Reviewed, error: ApiError) -> Answer:
+        """Answer without knowing: a creation is tried again, what exists stays as it is."""
+        key = str(case.trainjob)
+        self._log.warning("trainjob not read", trainjob=key, error=str(error))
+        message = f"the TrainJob {key} cannot be read: {error}"
+        if case.is_create:
+            return Answer(refusal=Refusal(_LATER, f"{message}; try again"))
+        return Answer(warnings=(f"the queue stays as it is: {message}",))
+
+
+def _mistake(kind: str, asked: Request) -> Answer:
+    """Answer what could not be decided by a mistake of ours."""
+    if kind == "jobset" and asked.operation == "CREATE":
+        message = "trainer-kai failed to decide about this JobSet; its log says why"
+        return Answer(refusal=Refusal(_LATER, message))
+    return Answer(warnings=("trainer-kai failed to look at this object; its log says why",))
+
+
+class Server:
+    """Carries reviews to a desk and answers back, inside its `async with`."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        place: Place,
+        tls: ssl.SSLContext,
+        clock: Clock,
+        stopping: Callable[[], None],
+    ) -> None:
+        """Say *stopping* when it begins to stop: from then on nobody should ask any more."""
+        self.port = 0  # where it listens, once started
+        self._desk = desk
+        self._place = place
+        self._tls = tls
+        self._clock = clock
+        self._stopping = stopping
+        self._is_draining = False
+        self._runner: web.ServerRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        address, port = self._place.address, self._place.port
+        if not (address or port):  # each family would get a port of its own
+            raise ConfigError([FieldError("server.port", "0 needs an address to listen on")])
+        server = web.Server(
+            self._handle,
+            request_factory=_request,
+            access_log=None,
+            auto_decompress=False,
+            lingering_time=1.0,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=_GRACE_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, address or None, port, ssl_context=self._tls).start()
+        except OSError as error:
+            where = f"{address or 'every interface'}, port {port}"
+            fault = FieldError("server", f"cannot listen on {where}: {error.strerror or error}")
+            raise ConfigError([fault]) from error
+        self.port = runner.addresses[0][1]
+        self._runner = runner
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Answer a while longer, then only who is being answered."""
+        self._is_draining = True
+        self._stopping()
+        await self._clock.sleep(self._place.drain_s)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        reply = await self._reply(request)
+        response = web.Response(
+            body=reply.body, status=reply.status, content_type=reply.content_type
+        )
+        if self._is_draining:
+            response.force_close()  # whoever comes again finds somebody else
+        return response
+
+    async def _reply(self, request: web.BaseRequest) -> Reply:
+        if not self._desk.knows(request.path):
+            return _said(404, "reviews are answered at /mutate/jobset and /mutate/pod")
+        if request.method != "POST":
+            return _said(405, "a review is sent by POST")
+        if (request.content_length or 0) > LONGEST_BODY:
+            return _said(413, f"a review has at most {LONGEST_BODY} bytes")
+        try:
+            async with asyncio.timeout(self._place.read_s):
+                body = await request.read()
+        except TimeoutError:
+            return _said(408, f"the body did not arrive within {self._place.read_s:g} s")
+        except web.HTTPRequestEntityTooLarge:
+            return _said(413, f"a review has at most {LONGEST_BODY} bytes")
+        except (web.RequestPayloadError, ConnectionError, ValueError):
+            return _said(400, "the body cannot be read")
+        return await self._desk.answer(request.path, body)
+
+
+def _said(status: int, message: str) -> Reply:
+    return Reply(status, message.encode(), "text/plain")
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    """Make a request whose body may be as long as a review is."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=LONGEST_BODY
+    )

@@ -1,0 +1,56 @@
+"""Who wrote a label: somebody, or admission.
+
+The API server notes for each manager which fields he set (`metadata.managedFields`), and it does so
+before admission. So a field that is there and belongs to nobody was filled in by a webhook. Where
+nothing is noted at all, everything counts as somebody's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["Owned"]
+
+
+class Owned:
+    """The fields of an object that somebody set."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        noted = metadata.get("managedFields")
+        entries = noted if isinstance(noted, Sequence) else ()
+        self._sets = [it["fieldsV1"] for it in entries if _is_entry(it)]
+
+    @property
+    def is_noted(self) -> bool:
+        """Say whether anything is noted."""
+        return bool(self._sets)
+
+    def label(self, name: str) -> bool:
+        """Say whether somebody set a label of the object."""
+        return self._has("f:metadata", "f:labels", f"f:{name}")
+
+    def annotation(self, name: str) -> bool:
+        """Say whether somebody set an annotation of the object."""
+        return self._has("f:metadata", "f:annotations", f"f:{name}")
+
+    def template_label(self, replicated_job: str, name: str) -> bool:
+        """Say whether somebody set a label of a replicatedJob's pod template."""
+        which = f"k:{msgspec.json.encode({'name': replicated_job}).decode()}"
+        template = ("f:template", "f:spec", "f:template", "f:metadata", "f:labels", f"f:{name}")
+        return self._has("f:spec", "f:replicatedJobs", which, *template)
+
+    def _has(self, *path: str) -> bool:
+        return not self._sets or any(_leads(fields, path) for fields in self._sets)
+
+
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and isinstance(entry.get("fieldsV1"), Mapping)
+
+
+def _leads(fields: Any, path: Sequence[str]) -> bool:
+    for step in path:
+        if not isinstance(fields, Mapping) or step not in fields:
+            return False
+        fields = fields[step]
+    return True

@@ -1,0 +1,83 @@
+"""Changes of an object as JSON Patch operations.
+
+A `Draft` is an object that is changed step by step and writes down each step. Whoever changes it
+sees what it has become, so the operations fit in the order in which they are written. Parents that
+are missing, or null, are made with what they are made for; what is so already makes no operation.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Draft", "Operation", "Steps", "pointer"]
+
+Operation: TypeAlias = Mapping[str, Any]
+Steps: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
+
+
+class Draft:
+    """An object on its way to what it shall be; it changes the tree that it is given."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree: Final = tree
+        self._operations: list[Operation] = []
+        self._made: dict[int, Any] = {}  # these go out whole, with all that is put in later
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """Return what leads from the object as it was to the one it is now."""
+        return tuple(self._operations)
+
+    def get(self, steps: Steps) -> Any:
+        """Return what is there, or None."""
+        node = self.tree
+        for step in steps:
+            node = _child(node, step)
+        return node
+
+    def labels(self, steps: Steps) -> Mapping[str, str]:
+        """Return a map of texts; empty where there is none."""
+        found: Mapping[str, str] = self.get(steps) or {}
+        return found
+
+    def set(self, steps: Steps, value: str) -> None:
+        """Let a member of a map be this text."""
+        node = self.tree
+        for depth, step in enumerate(steps[:-1], 1):
+            child = _child(node, step)
+            if child is None:
+                child = {}
+                self._put(node, steps[:depth], child)
+                self._made[id(child)] = child
+            node = child
+        if _child(node, steps[-1]) != value:
+            self._put(node, steps, value)
+
+    def remove(self, steps: Steps) -> None:
+        """Let a member of a map be no more."""
+        node = self.get(steps[:-1])
+        if node is None or steps[-1] not in node:
+            return
+        del node[steps[-1]]
+        if not self._is_made(node):
+            self._operations.append({"op": "remove", "path": pointer(steps)})
+
+    def _put(self, node: Any, steps: Steps, value: Any) -> None:
+        if not self._is_made(node):
+            known = isinstance(node, list) or steps[-1] in node
+            operation = "replace" if known else "add"
+            self._operations.append({"op": operation, "path": pointer(steps), "value": value})
+        node[steps[-1]] = value
+
+    def _is_made(self, node: Any) -> bool:
+        return id(node) in self._made
+
+
+def pointer(steps: Steps) -> str:
+    """Write a JSON pointer."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+def _child(node: Any, step: str | int) -> Any:
+    if isinstance(node, list) and isinstance(step, int):
+        return node[step] if step < len(node) else None
+    return node.get(step) if isinstance(node, dict) else None

@@ -1,0 +1,141 @@
+"""AdmissionReview v1: bytes in, bytes out.
+
+A request is read only as far as every rule needs it: its object stays text, to be read by whoever
+knows its kind. What is no review at all is `Malformed`, with what would be right; that is for HTTP
+to say, because without a uid there is nobody to answer.
+"""
+
+import base64
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.names import ADMISSION
+from webhook.patch import Operation
+
+__all__ = [
+    "UNTOUCHED",
+    "Answer",
+    "Kind",
+    "Malformed",
+    "Refusal",
+    "Request",
+    "answer_bytes",
+    "read_review",
+    "unreadable",
+]
+
+_API_VERSION: Final = f"{ADMISSION}/v1"
+_KIND: Final = "AdmissionReview"
+_NOTHING: Final = msgspec.Raw(b"null")
+_WARNINGS: Final = 16  # the API server drops what is more than 4 KiB of them
+_WARNING_CHARACTERS: Final = 256
+_MESSAGE_CHARACTERS: Final = 2048
+_REASONS: Final = {400: "BadRequest", 422: "Invalid", 503: "ServiceUnavailable"}
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What kind of object a request is about."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What the API server asks; objects are text."""
+
+    uid: str
+    kind: Kind = Kind()
+    sub_resource: str = ""
+    operation: str = ""
+    namespace: str = ""
+    object: msgspec.Raw = _NOTHING
+    old_object: msgspec.Raw = _NOTHING
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+class Malformed(NamedTuple):
+    """Bytes that are no review, and what is wrong with them."""
+
+    message: str
+
+
+class Refusal(NamedTuple):
+    """Why something may not be, as a status code and words."""
+
+    code: int
+    message: str
+
+
+class Answer(NamedTuple):
+    """What becomes of an object: changed, left as it is, or refused."""
+
+    operations: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    refusal: Refusal | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Return what it is counted as."""
+        if self.refusal is not None:
+            return "denied"
+        return "patched" if self.operations else "allowed"
+
+
+UNTOUCHED: Final = Answer()
+
+
+def read_review(body: bytes) -> Request | Malformed:
+    """Read a request, or say what is wrong with it."""
+    try:
+        review = decode(_Review, body)
+    except DecodeError as error:
+        return Malformed(_line(f"no AdmissionReview: {error}", _MESSAGE_CHARACTERS))
+    if (review.api_version, review.kind) != (_API_VERSION, _KIND):
+        found = f"{review.api_version!r} {review.kind!r}"
+        message = f"must be {_API_VERSION!r} {_KIND!r}, and is {found}"
+        return Malformed(_line(message, _MESSAGE_CHARACTERS))
+    if review.request is None:
+        return Malformed("request: is missing")
+    if not review.request.uid:
+        return Malformed("request.uid: must not be empty")
+    return review.request
+
+
+def unreadable(error: DecodeError) -> Answer:
+    """Refuse an object that is not one of its kind."""
+    path = ".".join(part for part in ("request.object", error.fault.path) if part)
+    return Answer(refusal=Refusal(400, f"{path}: {error.fault.message}"))
+
+
+def answer_bytes(uid: str, answer: Answer) -> bytes:
+    """Write the review that answers a request."""
+    response: dict[str, object] = {"uid": uid, "allowed": answer.refusal is None}
+    if answer.refusal is not None:
+        code, message = answer.refusal
+        status = {"code": code, "message": _line(message, _MESSAGE_CHARACTERS)}
+        response["status"] = {**status, "reason": _REASONS.get(code, "")}
+    elif answer.operations:
+        text = msgspec.json.encode(answer.operations)
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(text).decode()
+    if answer.warnings:
+        told = dict.fromkeys(_line(text, _WARNING_CHARACTERS) for text in answer.warnings)
+        response["warnings"] = list(told)[:_WARNINGS]
+    return msgspec.json.encode(
+        {"apiVersion": _API_VERSION, "kind": _KIND, "response": response},
+    )
+
+
+def _line(text: str, characters: int) -> str:
+    """Fold what may come from others into one line: warnings travel in HTTP headers."""
+    text = text[: 4 * characters]  # before it is looked at: it may be as long as a body
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= characters else f"{line[: characters - 1]}…"
