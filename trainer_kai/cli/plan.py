@@ -19,12 +19,12 @@ from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.validate import jobset_faults, runtime_faults, trainjob_faults
 from trainer_kai.cli.documents import Document, read, read_files
+from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
 from trainer_kai.cli.table import table
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import command_client
 from trainer_kai.kube.errors import ApiError, NotFound
-from trainer_kai.policy.preview import Preview, Surroundings, preview, preview_jobset
 
 __all__ = ["add_plan"]
 
