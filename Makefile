@@ -17,6 +17,9 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 	@echo "installing the locked dependencies into .venv"
 	@$(PYTHON) -m venv --clear .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@printf '#!/bin/sh\nPYTHONSAFEPATH=1 PYTHONPATH="%s" exec "%s/$(PY)" -m trainer_kai.cli "$$@"\n' \
+	  "$(CURDIR)" "$(CURDIR)" >.venv/bin/trainer-kai
+	@chmod +x .venv/bin/trainer-kai
 	@touch $@
 
 demo: setup ## a real control plane on this machine, and what TrainJobs do on it

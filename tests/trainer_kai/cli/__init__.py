@@ -1,0 +1,1 @@
+"""The command line, module for module; no cluster is needed here."""

@@ -1,0 +1,217 @@
+"""`trainer-kai plan`: what it prints is what would happen, and bad input is told in plain words."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.case import Case, ids
+from tests.support.jobsets import RUNTIMES, recorded
+from tests.support.tree import ROOT
+from trainer_kai.cli.main import main
+
+FIXTURES = ROOT / "tests" / "fixtures" / "runtimes"
+DEEPSPEED = "deepspeed-distributed"
+TORCHTUNE = "torchtune-llama3.2-1b"
+
+
+class Terminal:
+    """What a command is given, and what it says."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def write(self, name: str, *objects: Any) -> str:
+        """Write a file and return its path."""
+        text = "\n---\n".join(it if isinstance(it, str) else yaml.safe_dump(it) for it in objects)
+        (self.folder / name).write_text(text)
+        return str(self.folder / name)
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run `plan`; return its exit code and what it wrote."""
+        code = main(["plan", *arguments])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    """Return a place to run commands in; no cluster can be reached from it."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    return Terminal(tmp_path, capsys)
+
+
+def runtime(name: str) -> str:
+    """Return the path of a shipped runtime."""
+    return str(FIXTURES / f"{name}.yaml")
+
+
+def trainjob(runtime: str, nodes: int = 4, **metadata: Any) -> dict[str, Any]:
+    """Return a TrainJob as somebody would write it."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "job", **metadata},
+        "spec": {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes}},
+    }
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_shipped_runtime_is_planned(name: str, terminal: Terminal) -> None:
+    """The table names each unit; JSON has the groups as they will be applied."""
+    file = terminal.write("job.yaml", trainjob(name))
+
+    code, table, err = terminal.run("-f", file, "-f", runtime(name))
+    assert (code, err) == (0, "")
+    assert table.startswith(f"TrainJob default/job   runtime ClusterTrainingRuntime {name}   queue")
+    code, text, _ = terminal.run("-f", file, "-f", runtime(name), "-o", "json")
+    (plan,) = json.loads(text)["plans"]
+    assert code == 0
+    assert len(plan["units"]) == len(plan["podGroups"]) == table.count("\n") - 3 > 0
+
+
+def test_stages_and_later_members_are_told(terminal: Terminal) -> None:
+    """Who comes after whom, who comes later in his own unit, and what all of them need."""
+    file = terminal.write("jobs.yaml", trainjob(TORCHTUNE), trainjob(DEEPSPEED))
+
+    _, text, _ = terminal.run("-f", file, "-f", runtime(TORCHTUNE), "-f", runtime(DEEPSPEED))
+    lines = text.splitlines()
+    assert any("pg-job-UID-node" in it and "model-initializer Complete" in it for it in lines)
+    assert any("pg-job-UID " in it and "3 node + 1 launcher later" in it for it in lines)
+
+
+def test_the_queue_says_where_it_comes_from(terminal: Terminal) -> None:
+    """The label of a TrainJob outranks the namespace's, and that the default."""
+    label = {"kai.scheduler/queue": "team-a"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lab"}}
+    space["metadata"] = {"name": "lab", "labels": {"kai.scheduler/queue": "team-b"}}
+    cases = {
+        "team-a (the TrainJob's label)": trainjob(DEEPSPEED, namespace="lab", labels=label),
+        "team-b (the namespace's label)": trainjob(DEEPSPEED, namespace="lab"),
+        "spare (the default)": trainjob(DEEPSPEED),
+    }
+    for want, job in cases.items():
+        file = terminal.write("job.yaml", job, space)
+        _, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "--default-queue", "spare")
+        assert f"queue {want}" in text
+
+
+def test_what_the_trainjob_asks_for_is_in_the_groups(terminal: Terminal) -> None:
+    """Admission carries it to the JobSet, and the podgrouper from there; so does the plan."""
+    labels = {"priorityClassName": "inference", "kai.scheduler/preemptibility": "preemptible"}
+    notes = {"kai.scheduler/topology": "rooms", "kai.scheduler/topology-required-placement": "rack"}
+    job = trainjob(DEEPSPEED, labels=labels, annotations=notes)
+
+    file = terminal.write("job.yaml", job)
+    _, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "-o", "json")
+    spec = json.loads(text)["plans"][0]["podGroups"][0]["spec"]
+    assert spec["priorityClassName"] == "inference"
+    assert spec["preemptibility"] == "preemptible"
+    assert spec["topologyConstraint"] == {"topology": "rooms", "requiredTopologyLevel": "rack"}
+
+
+def test_an_external_scheduler_gets_a_group_for_each_stage(terminal: Terminal) -> None:
+    """What KAI can satisfy is flat, and does not count the launcher among the nodes."""
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED))
+    command = ("-f", file, "-f", runtime(DEEPSPEED), "--mode", "external", "-o", "json")
+
+    _, text, _ = terminal.run(*command)
+    groups = json.loads(text)["plans"][0]["podGroups"]
+    assert [group["spec"]["minMember"] for group in groups] == [3, 1]
+
+
+def test_what_never_runs_is_told_and_is_no_success(terminal: Terminal) -> None:
+    """A circle, and two schedulers at once: exit code 1, and what to change."""
+    jobset = recorded(DEEPSPEED)
+    jobset["metadata"]["annotations"] = {"trainer-kai.dev/admitted": "v1"}
+    first, second = jobset["spec"]["replicatedJobs"]
+    first["dependsOn"] = [{"name": second["name"], "status": "Ready"}]
+    code, text, _ = terminal.run("-f", terminal.write("jobset.yaml", jobset))
+    assert code == 1
+    assert "never runs: " in text
+
+    shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
+    shipped["spec"]["podGroupPolicy"] = {"volcano": {}}
+    job = trainjob(DEEPSPEED, labels={"kai.scheduler/queue": "team-a"})
+    code, text, _ = terminal.run("-f", terminal.write("both.yaml", job, shipped))
+    assert code == 1
+    assert "Remove podGroupPolicy.volcano from the runtime" in text
+
+
+def test_a_jobset_that_is_not_ours_is_left_alone(terminal: Terminal) -> None:
+    """Only what admission has marked is grouped."""
+    code, text, _ = terminal.run("-f", terminal.write("jobset.yaml", recorded(DEEPSPEED)))
+
+    assert code == 0
+    assert "no group" in text
+    assert "it is not ours" in text
+
+
+def test_standard_input_and_lists_are_read(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What kubectl prints can be piped in as it is."""
+    items = [trainjob(DEEPSPEED), yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+    code, out, _ = terminal.run("-f", "-")
+    assert code == 0
+    assert "3 node + 1 launcher later" in out
+
+
+# the text of a file -> what is said of it
+MISTAKES: list[Case[str, str]] = [
+    Case("no YAML", "a: [", "is no YAML: line "),
+    Case("no object", "- a\n- b\n", "document 1 is a list, not an object"),
+    Case("nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob and no JobSet"),
+    Case(
+        "no name",
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {}\n",
+        "metadata.name: must be there",
+    ),
+    Case(
+        "a number that is none",
+        yaml.safe_dump({**trainjob("x"), "spec": {"trainer": {"numNodes": "four"}}}),
+        "spec.trainer.numNodes",
+    ),
+    Case(
+        "a queue that is no name",
+        yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "-a-"})),
+        "metadata.labels[kai.scheduler/queue]",
+    ),
+    Case("a runtime in no file", yaml.safe_dump(trainjob("nowhere")), "nowhere with another -f"),
+]
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=ids)
+def test_mistakes_are_told_in_plain_words(case: Case[str, str], terminal: Terminal) -> None:
+    """Exit code 2, the place and what would be right; never a stack trace."""
+    code, out, err = terminal.run("-f", terminal.write("file.yaml", case.given))
+
+    assert (code, out) == (2, "")
+    assert case.want in err
+    assert "Traceback" not in err
+
+
+def test_all_mistakes_are_told_at_once(terminal: Terminal) -> None:
+    """Who fixes one does not have to come back for the next."""
+    bad = trainjob("x", labels={"kai.scheduler/queue": "-a-", "priorityClassName": "B!"})
+    _, _, err = terminal.run("-f", terminal.write("file.yaml", bad, bad))
+
+    assert err.count("labels[kai.scheduler/queue]") == err.count("labels[priorityClassName]") >= 2
+
+
+def test_a_file_that_is_not_there_is_named(terminal: Terminal) -> None:
+    """Each of them."""
+    code, _, err = terminal.run("-f", "here.yaml", "-f", "there.yaml")
+
+    assert code == 2
+    assert "here.yaml" in err
+    assert "there.yaml" in err

@@ -1,0 +1,212 @@
+"""What would become of a TrainJob: its JobSet, queue, units, groups and findings, all at once.
+
+The same functions answer here as in Trainer's place, in admission and in the podgrouper, one after
+the other, so a preview is what happens. Before there is an object its uid reads `UID`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ADMITTED, MEMBERS, STAGE
+from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.podgrouper.plan import is_ours
+from trainer_kai.policy.demand import demand, spell
+from trainer_kai.policy.expand import expand
+from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.groups import Fields, Mode, Rules, groups
+from trainer_kai.policy.queues import Asked, Choice, choose
+from trainer_kai.policy.units import Outline, Unit, outline
+from webhook.cache import TrainJob as Known
+from webhook.mutate_jobset import Facts, mutate_jobset, read_jobset
+from webhook.review import Answer, Kind, Request
+
+__all__ = ["Preview", "Row", "Surroundings", "preview", "preview_jobset"]
+
+_UID: Final = "UID"
+
+
+class Surroundings(NamedTuple):
+    """What a site decides, and what the namespace says."""
+
+    mode: Mode
+    scheduler_name: str
+    default_queue: str
+    namespace: Mapping[str, str] = {}
+
+
+class Row(NamedTuple):
+    """One unit, as people want to see it."""
+
+    stage: str  # such as 2/3
+    group: str
+    after: str
+    members: str
+    unit: Unit
+    requests: Mapping[str, str]  # of all its pods together
+
+    @property
+    def needs(self) -> str:
+        """Return how many pods must be placed together."""
+        total = sum(member.replicas * member.minimum for member in self.unit.members)
+        return f"{total} pod{'s' if total != 1 else ''}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "stage": self.stage,
+            "podGroup": self.group,
+            "after": [{"replicatedJob": e.before, "status": e.status} for e in self.unit.after],
+            "members": [
+                {
+                    "replicatedJob": member.name,
+                    "replicas": member.replicas,
+                    "pods": member.pods,
+                    "minimum": member.minimum,
+                    "later": member.is_later,
+                }
+                for member in self.unit.members
+            ],
+            "minMembers": self.unit.min_members,
+            "requests": dict(self.requests),
+        }
+
+
+class Preview(NamedTuple):
+    """Everything that is known of a workload before it exists."""
+
+    kind: str
+    key: Key
+    runtime: str
+    mode: Mode
+    queue: Choice
+    rows: tuple[Row, ...]
+    groups: tuple[Fields, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_blocked(self) -> bool:
+        """Say whether a part of it will never run."""
+        return any(finding.blocks for finding in self.findings)
+
+
+def preview(job: TrainJob, runtime: Runtime, around: Surroundings) -> Preview:
+    """Return what becomes of a TrainJob: built by Trainer, admitted by us, grouped by us."""
+    built = expand(job, runtime)
+    policy = runtime.spec.pod_group_policy
+    field = policy.kai_scheduler.queue if policy and policy.kai_scheduler else ""
+    faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
+    facts = Facts(_known(job), field, around.namespace)
+    admitted, told = _admit(built.jobset, facts, around)
+    found = _preview(admitted, around, _asked(built.jobset, around, job, field))
+    reference = job.spec.runtime_ref
+    return found._replace(
+        kind="TrainJob",
+        key=job.metadata.key,
+        runtime=f"{reference.kind} {reference.name}",
+        findings=(*faults, *told, *found.findings),
+    )
+
+
+def preview_jobset(jobset: JobSet, around: Surroundings) -> Preview:
+    """Return what becomes of a JobSet as it is; only admission makes one ours."""
+    found = _preview(jobset, around, _asked(jobset, around, None, ""))
+    if is_ours(jobset):
+        return found
+    told = Finding("metadata.annotations", f"without {ADMITTED} it is left alone: it is not ours")
+    return found._replace(rows=(), groups=(), findings=(told,))
+
+
+def _known(job: TrainJob) -> Known:
+    reference = job.spec.runtime_ref
+    return Known(
+        uid=_UID,
+        labels=job.metadata.labels,
+        annotations=job.metadata.annotations,
+        runtime=Key(job.metadata.namespace, reference.name),
+    )
+
+
+def _admit(
+    jobset: JobSet, facts: Facts, around: Surroundings
+) -> tuple[JobSet, tuple[Finding, ...]]:
+    """Send a JobSet through admission, as the API server would at its creation."""
+    rules = _rules(around)
+    kind = Kind(group=JOBSETS.group, version=JOBSETS.version, kind=JOBSETS.kind)
+    body = msgspec.Raw(msgspec.json.encode(jobset))
+    request = Request(uid=_UID, kind=kind, operation="CREATE", object=body)
+    case = read_jobset(request, rules)
+    if isinstance(case, Answer):
+        return _without_pods(jobset), _refusals(case)
+    answer = mutate_jobset(case, facts, rules)
+    if answer.refusal or not answer.operations:
+        return _without_pods(jobset), _refusals(answer)
+    return msgspec.convert(case.tree, JobSet), ()
+
+
+def _refusals(answer: Answer) -> tuple[Finding, ...]:
+    if answer.refusal:
+        return (Finding("spec.runtimeRef", answer.refusal.message, blocks=True),)
+    message = "its pods are left to another scheduler, so admission writes nothing"
+    return (Finding("spec.runtimeRef", message),)
+
+
+def _without_pods(jobset: JobSet) -> JobSet:
+    return replace(jobset, spec=replace(jobset.spec, replicated_jobs=()))
+
+
+def _asked(jobset: JobSet, around: Surroundings, job: TrainJob | None, field: str) -> Asked:
+    return Asked(
+        trainjob=job.metadata.labels if job else {},
+        runtime_queue=field,
+        jobset=jobset.metadata.labels,
+        templates=tuple(
+            it.template.spec.template.metadata.labels for it in jobset.spec.replicated_jobs
+        ),
+        namespace=around.namespace,
+    )
+
+
+def _rules(around: Surroundings) -> Rules:
+    return Rules(around.mode, around.scheduler_name, around.default_queue)
+
+
+def _preview(jobset: JobSet, around: Surroundings, asked: Asked) -> Preview:
+    meta = replace(jobset.metadata, uid=jobset.metadata.uid or _UID)
+    jobset = replace(jobset, metadata=meta)
+    plan = outline(jobset, around.scheduler_name, staged=around.mode == "external")
+    wanted = tuple(groups(jobset, plan, _rules(around)))
+    return Preview(
+        kind="JobSet",
+        key=meta.key,
+        runtime="",
+        mode=around.mode,
+        queue=choose(asked, around.default_queue),
+        rows=tuple(_rows(jobset, plan, wanted)),
+        groups=wanted,
+        findings=plan.findings,
+    )
+
+
+def _rows(jobset: JobSet, plan: Outline, wanted: tuple[Fields, ...]) -> Iterator[Row]:
+    for unit, fields in zip(plan.units, wanted, strict=True):
+        notes = fields["metadata"]["annotations"]
+        stage, _, after = notes[STAGE].partition(" after ")
+        name = fields["metadata"]["name"]
+        yield Row(stage, name, after, notes[MEMBERS], unit, spell(_total(jobset, unit)))
+
+
+def _total(jobset: JobSet, unit: Unit) -> Mapping[str, int]:
+    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+    total: dict[str, int] = {}
+    for member in unit.members:
+        pod = demand(jobs[member.name].template.spec.template.spec)
+        for name, amount in pod.items():
+            total[name] = total.get(name, 0) + amount * member.replicas * member.pods
+    return total
