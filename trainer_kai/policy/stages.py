@@ -104,7 +104,7 @@ def _misplaced(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[
                     f"there is no replicatedJob {dependency.name!r}; before it there is {right}"
                 )
                 yield Finding(f"{path}.name", message, blocks=True)
-            elif dependency.name not in earlier:
+            elif dependency.name not in {*earlier, job.name}:  # it does let in who waits for itself
                 message = f"{dependency.name!r} must be listed before {job.name!r}"
                 yield Finding(f"{path}.name", message, blocks=True)
             if dependency.status not in {READY, COMPLETE}:

@@ -1,0 +1,284 @@
+"""Who begins after whom, checked against a model of JobSet."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.case import Case, ids
+from tests.support.jobsetmodel import Job, ModelPod, State, finished, settled, with_pod
+from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
+from trainer_kai.api.job import JobSpec
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.policy.stages import COMPLETE, READY, Edge, course, pods_of, reached
+
+Said = tuple[str, ...]
+PAUSED = {"parallelism": 0, "completions": 2}
+EMPTY = {"parallelism": 2, "completions": 0}
+
+# a JobSet -> who has pods, and who is after whom
+CASES: list[Case[JobSet, tuple[str, Said]]] = [
+    Case("nobody waits", jobset(rjob("a"), rjob("b")), ("a b", ())),
+    Case(
+        "both kinds of dependence",
+        jobset(rjob("a"), rjob("b", "a Ready"), rjob("c", "a Complete", "b Ready")),
+        ("a b c", ("a Ready b", "a Complete c", "b Ready c")),
+    ),
+    Case(
+        "in order is a chain of Ready",
+        jobset(rjob("a"), rjob("b"), rjob("c"), order="InOrder"),
+        ("a b c", ("a Ready b", "b Ready c")),
+    ),
+    Case(
+        "a chain leaves out who has no replicas",
+        jobset(rjob("a"), rjob("b", replicas=0), rjob("c"), order="InOrder"),
+        ("a c", ("a Ready c",)),
+    ),
+    Case(
+        "a chain leads through who is paused",
+        jobset(rjob("a"), rjob("b", **PAUSED), rjob("c"), order="InOrder"),
+        ("a c", ("a Ready c",)),
+    ),
+    Case(
+        "an edge that is drawn twice is one",
+        jobset(rjob("a"), rjob("b", "a Ready", "a Ready", "a Complete")),
+        ("a b", ("a Ready b", "a Complete b")),
+    ),
+    Case(
+        "without replicas all is reached at once, whatever it waits for",
+        jobset(rjob("a"), rjob("b", "a Complete", replicas=0), rjob("c", "b Complete")),
+        ("a c", ()),
+    ),
+    Case(
+        "also if it would wait for ever",
+        jobset(
+            rjob("a", **PAUSED),
+            rjob("b", "a Complete", "b Ready", replicas=0),
+            rjob("c", "b Ready"),
+        ),
+        ("c", ()),
+    ),
+    Case(
+        "Jobs without pods are Ready as soon as they are made",
+        jobset(rjob("a"), rjob("b", "a Complete", **PAUSED), rjob("c", "b Ready")),
+        ("a c", ("a Complete c",)),
+    ),
+    Case(
+        "Jobs with nothing to complete are Complete as soon as they are made",
+        jobset(rjob("a"), rjob("b", "a Ready", **EMPTY), rjob("c", "b Complete")),
+        ("a c", ("a Ready c",)),
+    ),
+    Case(
+        "through several without pods",
+        jobset(
+            rjob("a"),
+            rjob("b", "a Ready", **EMPTY),
+            rjob("c", "b Complete", **PAUSED),
+            rjob("d", "c Ready", "a Complete"),
+        ),
+        ("a d", ("a Ready d", "a Complete d")),
+    ),
+]
+
+# a JobSet -> who is left, and what is said
+FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
+    Case(
+        "a paused Job is never Complete, so neither is what is behind",
+        jobset(rjob("a", **PAUSED), rjob("b", "a Complete"), rjob("c", "b Ready"), rjob("d")),
+        (
+            "d",
+            [
+                "spec.replicatedJobs[1].dependsOn: 'a' can never be Complete, so b never begins",
+            ],
+        ),
+    ),
+    Case(
+        "fewer than no replicas are never reached",
+        jobset(rjob("a", replicas=-1), rjob("b", "a Ready")),
+        ("", ["spec.replicatedJobs[1].dependsOn: 'a' can never be Ready, so b never begins"]),
+    ),
+    Case(
+        "not in order either",
+        jobset(rjob("a", replicas=-1), rjob("b"), order="InOrder"),
+        ("", ["spec.replicatedJobs[1]: 'a' can never be Ready, so b never begins"]),
+    ),
+    Case(
+        "a name that is not there",
+        jobset(rjob("a"), rjob("b", "launcer Ready")),
+        (
+            "a",
+            [
+                (
+                    "spec.replicatedJobs[1].dependsOn[0].name: there is no replicatedJob "
+                    "'launcer'; before it there is a"
+                )
+            ],
+        ),
+    ),
+    Case(
+        "the first depends on something",
+        jobset(rjob("a", "b Ready"), rjob("b")),
+        ("a b", ["spec.replicatedJobs[0].dependsOn[0].name: 'b' must be listed before 'a'"]),
+    ),
+    Case(
+        "who depends on nobody knows what",
+        jobset(rjob("a", "x Ready")),
+        (
+            "",
+            [
+                (
+                    "spec.replicatedJobs[0].dependsOn[0].name: there is no replicatedJob 'x'; "
+                    "before it there is none: this is the first one"
+                )
+            ],
+        ),
+    ),
+    Case(
+        "a status that is none",
+        jobset(rjob("a"), rjob("b", "a Running")),
+        (
+            "a",
+            ["spec.replicatedJobs[1].dependsOn[0].status: 'Running' must be 'Ready' or 'Complete'"],
+        ),
+    ),
+    Case(
+        "who waits for itself",
+        jobset(rjob("a"), rjob("b", "b Ready"), rjob("c", "b Complete")),
+        (
+            "a",
+            [
+                "spec.replicatedJobs: b waits for itself, so it never begins",
+            ],
+        ),
+    ),
+    Case(
+        "a circle",
+        jobset(rjob("a", "b Ready"), rjob("b", "a Complete"), rjob("c")),
+        (
+            "c",
+            [
+                "spec.replicatedJobs[0].dependsOn[0].name: 'b' must be listed before 'a'",
+                "spec.replicatedJobs: a and b wait for each other, so none of them begins",
+            ],
+        ),
+    ),
+    Case(
+        "Indexed without completions: the API server refuses its Jobs",
+        jobset(rjob("a", completions=None), rjob("b", "a Ready"), rjob("c")),
+        (
+            "c",
+            [
+                (
+                    "spec.replicatedJobs[0].template.spec.completions: must be there: a is "
+                    "Indexed, so its pods are counted"
+                )
+            ],
+        ),
+    ),
+    Case(
+        "without both numbers there is one pod",
+        jobset(rjob("a", completions=None, parallelism=None)),
+        ("a", []),
+    ),
+]
+
+# parallelism, completions -> pods at once
+PODS = [
+    Case("nothing said", (None, None), 1),
+    Case("only parallelism: a list of work", (3, None), 3),
+    Case("only completions: one after another", (None, 5), 1),
+    Case("fewer completions than parallelism", (4, 2), 2),
+    Case("more", (2, 4), 2),
+    Case("paused", (0, 4), 0),
+    Case("nothing to complete", (4, 0), 0),
+    Case("what cannot be", (-3, -1), 0),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_courses(case: Case[JobSet, tuple[str, Said]]) -> None:
+    """Who has pods, in the order they are listed, and the edges between them."""
+    way = course(case.given.spec)
+    edges = tuple(f"{edge.before} {edge.status} {edge.after}" for edge in way.edges)
+
+    assert (" ".join(way.names), edges, way.findings) == (*case.want, ())
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=ids)
+def test_who_never_begins_is_left_out(case: Case[JobSet, tuple[str, list[str]]]) -> None:
+    """And it is said why."""
+    way = course(case.given.spec)
+
+    told = [str(finding) for finding in way.findings]
+    assert (" ".join(way.names), told) == case.want
+    assert all(finding.blocks for finding in way.findings)
+
+
+@pytest.mark.parametrize("case", PODS, ids=ids)
+def test_pods_at_once(case: Case[tuple[int | None, int | None], int]) -> None:
+    """As the Job controller makes them."""
+    parallelism, completions = case.given
+    spec = JobSpec(parallelism=parallelism, completions=completions)
+    of = ReplicatedJob(name="a")
+
+    assert pods_of(of) == 1
+    assert pods_of(_with(of, spec)) == case.want
+
+
+def _with(of: ReplicatedJob, spec: JobSpec) -> ReplicatedJob:
+    template = type(of.template)(spec=spec)
+    return ReplicatedJob(name=of.name, template=template)
+
+
+def test_all_behind_are_reached() -> None:
+    """Themselves included, in circles too."""
+    edges = [Edge("a", "b", READY), Edge("b", "c", COMPLETE), Edge("c", "b", READY)]
+
+    assert reached(["a"], edges) == {"a", "b", "c"}
+    assert reached(["c"], edges) == {"b", "c"}
+    assert reached(["d"], edges) == {"d"}
+    assert reached([], edges) == frozenset()
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_jobset(), st.integers(0, 2**32))
+def test_jobs_are_made_exactly_when_all_before_them_have_got_so_far(of: JobSet, seed: int) -> None:
+    """At every moment, for each that has pods; and no other ever has one."""
+    way = course(of.spec)
+    seen: set[str] = set()
+    for state in _states(of, Random(seed)):
+        seen |= {pod.job.name for pod in state.pods}
+        for name in way.names:
+            before = [edge for edge in way.edges if edge.after == name]
+            is_made = Job(name, 0) in state.jobs
+            assert is_made == all(_has_reached(of, state, edge) for edge in before), name
+
+    assert seen == set(way.names)
+
+
+def _states(of: JobSet, chance: Random) -> Iterator[State]:
+    """Yield what there is, until nothing happens any more; pods begin and end by chance."""
+    state = State()
+    later = {"Pending": "Ready", "Ready": "Succeeded"}
+    while True:
+        state = settled(of.spec, state)
+        yield state
+        left = [pod for pod in state.pods if pod.phase in later]
+        if not left:
+            return
+        for pod in chance.sample(left, chance.randint(1, len(left))):
+            state = with_pod(state, pod, later[pod.phase])
+
+
+def _has_reached(of: JobSet, state: State, edge: Edge) -> bool:
+    one = next(job for job in of.spec.replicated_jobs if job.name == edge.before)
+    jobs = {Job(one.name, number) for number in range(one.replicas)}
+    if edge.status == COMPLETE:
+        return jobs <= finished(of.spec, state)
+    return all(_begun(state.pods, job) >= pods_of(one) for job in jobs)
+
+
+def _begun(pods: tuple[ModelPod, ...], job: Job) -> int:
+    return sum(pod.job == job and pod.phase in {"Ready", "Succeeded"} for pod in pods)
