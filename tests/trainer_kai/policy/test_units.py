@@ -1,0 +1,357 @@
+"""What starts together or not at all is one unit; everything that has pods is in exactly one."""
+
+from itertools import permutations
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.policy.stages import course, reached
+from trainer_kai.policy.units import Outline, Unit, outline
+
+OURS = "kai-scheduler"
+FOREIGN = "default-scheduler"
+MIN = "kai.scheduler/batch-min-member"
+MODEL, DATA = "model-initializer", "dataset-initializer"
+
+
+def init(name: str, *after: str) -> dict[str, Any]:
+    """Return an initializer."""
+    return rjob(name, *after, step=name)
+
+
+def told(plan: Outline) -> list[str]:
+    """Write units down as people read them."""
+    return [_told(unit) for unit in plan.units]
+
+
+def _told(unit: Unit) -> str:
+    members = " + ".join(
+        f"{one.replicas}x{one.pods} {one.name}" + (" later" if one.is_later else "")
+        for one in unit.members
+    )
+    after = ", ".join(f"{edge.before} {edge.status}" for edge in unit.after)
+    return f"{unit.suffix}: {members}" + (f" after {after}" if after else "")
+
+
+TORCH = jobset(rjob("node", parallelism=4, step="trainer"))
+MPI = jobset(rjob("node", parallelism=3), rjob("launcher", "node Ready", step="trainer"))
+TUNE = jobset(
+    init(DATA),
+    init(MODEL),
+    rjob("node", f"{DATA} Complete", f"{MODEL} Complete", parallelism=2, step="trainer"),
+)
+CACHE = jobset(init(DATA), rjob("node", f"{DATA} Complete", parallelism=2, step="trainer"))
+TUNED = ["node: 1x2 node after dataset-initializer Complete, model-initializer Complete"]
+ROOTS = [f"{DATA}: 1x1 {DATA}", f"{MODEL}: 1x1 {MODEL}"]
+
+# a JobSet -> its units for our scheduler, and for one that knows no later pods
+CASES: list[Case[JobSet, tuple[list[str], list[str]]]] = [
+    Case("torch", TORCH, (["Main: 1x4 node"], ["Main: 1x4 node"])),
+    Case(
+        "deepspeed and mlx",
+        MPI,
+        (
+            ["Main: 1x3 node + 1x1 launcher later"],
+            ["node: 1x3 node", "launcher: 1x1 launcher after node Ready"],
+        ),
+    ),
+    Case("torchtune", TUNE, (ROOTS + TUNED, ROOTS + TUNED)),
+    Case(
+        "torch with a cache",
+        CACHE,
+        tuple(  # type: ignore[arg-type]  # the same twice
+            [[f"{DATA}: 1x1 {DATA}", f"node: 1x2 node after {DATA} Complete"]] * 2
+        ),
+    ),
+    Case(
+        "nothing has pods",
+        jobset(rjob("a", replicas=0), rjob("b", parallelism=0)),
+        ([], []),
+    ),
+    Case(
+        "who begins at the start, connected or not",
+        jobset(rjob("a", replicas=2), rjob("b", parallelism=3)),
+        (["Main: 2x1 a + 1x3 b"], ["Main: 2x1 a + 1x3 b"]),
+    ),
+    Case(
+        "who begins at the same moment, after a stage",
+        jobset(
+            rjob("a"), rjob("b", "a Complete"), rjob("c", "a Complete"), rjob("d", "b Complete")
+        ),
+        (
+            [
+                "a: 1x1 a",
+                "b: 1x1 b + 1x1 c after a Complete, a Complete",
+                "d: 1x1 d after b Complete",
+            ],
+        )
+        * 2,
+    ),
+    Case(
+        "initializers never join, however they are connected",
+        jobset(init(DATA), init(MODEL, f"{DATA} Ready"), rjob("node", f"{MODEL} Ready"), rjob("x")),
+        (
+            [
+                f"{DATA}: 1x1 {DATA}",
+                f"{MODEL}: 1x1 {MODEL} after {DATA} Ready",
+                f"node: 1x1 node after {MODEL} Ready",
+                "x: 1x1 x",
+            ],
+        )
+        * 2,
+    ),
+    Case(
+        "in order",
+        jobset(rjob("a"), rjob("b"), rjob("c"), order="InOrder"),
+        (
+            ["Main: 1x1 a + 1x1 b later + 1x1 c later"],
+            ["a: 1x1 a", "b: 1x1 b after a Ready", "c: 1x1 c after b Ready"],
+        ),
+    ),
+    Case(
+        "ready of one, complete of another: it waits for both, and then has room for all",
+        jobset(rjob("x", step=DATA), rjob("a"), rjob("b", "a Ready", "x Complete")),
+        (
+            ["x: 1x1 x", "a: 1x1 a + 1x1 b later after x Complete"],
+            ["x: 1x1 x", "a: 1x1 a", "b: 1x1 b after a Ready, x Complete"],
+        ),
+    ),
+    Case(
+        "a unit begins after one that is listed behind it",
+        jobset(rjob("a"), rjob("x"), rjob("b", "a Ready", "x Complete"), rjob("y", "x Ready")),
+        (
+            ["x: 1x1 x + 1x1 y later", "a: 1x1 a + 1x1 b later after x Complete"],
+            ["a: 1x1 a + 1x1 x", "b: 1x1 b after a Ready, x Complete", "y: 1x1 y after x Ready"],
+        ),
+    ),
+    Case(
+        "another scheduler between two of ours",
+        jobset(rjob("a"), rjob("x", "a Ready", scheduler=FOREIGN), rjob("b", "x Ready")),
+        (["a: 1x1 a", "b: 1x1 b after x Ready"],) * 2,
+    ),
+    Case(
+        "another scheduler beside and between: later, but for nobody of ours",
+        jobset(
+            rjob("a"), rjob("x", "a Ready", scheduler=FOREIGN), rjob("b", "x Complete", "a Ready")
+        ),
+        (["Main: 1x1 a + 1x1 b later"], ["a: 1x1 a", "b: 1x1 b after x Complete, a Ready"]),
+    ),
+    Case(
+        "two that would wait for each other",
+        jobset(rjob("a"), rjob("x", "a Complete"), rjob("c", "a Ready", "x Complete")),
+        (
+            ["Main: 1x1 a + 1x1 x later + 1x1 c later"],
+            ["a: 1x1 a", "x: 1x1 x after a Complete", "c: 1x1 c after a Ready, x Complete"],
+        ),
+    ),
+    Case(
+        "an initializer, if all else would wait for ever",
+        jobset(rjob("a"), rjob("i", "a Complete", step=DATA), rjob("c", "a Ready", "i Complete")),
+        (
+            ["Main: 1x1 a + 1x1 i later + 1x1 c later"],
+            ["a: 1x1 a", "i: 1x1 i after a Complete", "c: 1x1 c after a Ready, i Complete"],
+        ),
+    ),
+]
+THREE = jobset(
+    *(rjob(name) for name in ("p2", "q2", "r2")),
+    *(rjob(f"{of}1", f"{before}2 Complete") for of, before in ("pr", "qp", "rq")),
+    *(rjob(f"{of}3", f"{of}1 Ready", f"{of}2 Ready") for of in "pqr"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_units(case: Case[JobSet, tuple[list[str], list[str]]]) -> None:
+    """For our scheduler, and in stages for one that takes each group for itself."""
+    ours, external = case.want
+
+    assert told(outline(case.given, OURS)) == ours
+    assert told(outline(case.given, OURS, staged=True)) == external
+
+
+def test_three_that_would_wait_in_a_circle_are_one() -> None:
+    """None of them leads back to itself but through both others."""
+    [unit] = outline(THREE, OURS).units
+
+    assert len(unit.members) == 9
+    assert unit.after == ()
+    assert [one.name for one in unit.members if not one.is_later] == ["p2", "q2", "r2"]
+
+
+def test_who_is_left_to_another_scheduler_is_said() -> None:
+    """By the path of who says so; what is not said is ours."""
+    of = jobset(rjob("a", scheduler=""), rjob("b", scheduler=FOREIGN), rjob("c", scheduler=OURS))
+
+    plan = outline(of, OURS)
+
+    assert told(plan) == ["Main: 1x1 a + 1x1 c"]
+    assert [str(finding) for finding in plan.findings] == [
+        (
+            "spec.replicatedJobs[1].template.spec.template.spec.schedulerName: b is left to "
+            "'default-scheduler', which knows nothing of the others"
+        )
+    ]
+    assert not plan.findings[0].blocks
+    assert plan.unit_of("b") is None
+    assert plan.unit_of("c") is plan.units[0]
+
+
+# what stands on the template, with three pods at once -> the minimum, and what is said
+AT = "spec.replicatedJobs[0].template.metadata.annotations[kai.scheduler/batch-min-member]"
+LEAVES = [
+    Case("nothing", {}, (3, [])),
+    Case("one", {"minimum": "1"}, (1, [])),
+    Case("as many as there are", {"minimum": "3"}, (3, [])),
+    Case(
+        "more than there can be",
+        {"minimum": "4"},
+        (3, [f"{AT}: 4 is more than the 3 pods that each of its Jobs has at once"]),
+    ),
+    *(
+        Case(
+            f"{text} is no count",
+            {"minimum": text},
+            (3, [f"{AT}: {text!r} must be a whole number from 1 on; it is ignored"]),
+        )
+        for text in ("0", "-1", "1.5", "two", " 1", "01", "9" * 30)
+    ),
+    Case("a list of work", {"mode": "NonIndexed", "completions": 9}, (1, [])),
+    Case("a list without an end", {"mode": "NonIndexed", "completions": None}, (1, [])),
+    Case(
+        "a list is a gang if asked to",
+        {"mode": "NonIndexed", "completions": 9, "minimum": "2"},
+        (2, []),
+    ),
+    Case("all at once is no list", {"mode": "NonIndexed", "completions": 3}, (3, [])),
+    Case("Indexed pods know each other", {"completions": 9}, (3, [])),
+]
+
+
+@pytest.mark.parametrize("case", LEAVES, ids=ids)
+def test_minima_of_members(case: Case[dict[str, Any], tuple[int, list[str]]]) -> None:
+    """All pods, or what is asked for; never more than there are at once."""
+    plan = outline(jobset(rjob("node", parallelism=3, **case.given)), OURS)
+
+    said = [str(finding) for finding in plan.findings]
+    assert (plan.units[0].members[0].minimum, said) == case.want
+
+
+# what stands on a JobSet with a unit of two and one of one -> how many each needs
+@pytest.mark.parametrize(
+    ("text", "needed"), [("1", [1, 1]), ("2", [2, 1]), ("9", [2, 1]), ("0", [2, 1]), ("", [2, 1])]
+)
+def test_minima_of_units(text: str, needed: list[int]) -> None:
+    """Each unit for itself: all, or what is asked for."""
+    of = jobset(rjob("a"), rjob("b", "a Ready"), rjob("c", "b Complete"), annotations={MIN: text})
+
+    plan = outline(of, OURS)
+
+    assert [unit.min_members for unit in plan.units] == needed
+    assert len(plan.findings) == (text in {"0", ""})
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_jobset(), st.booleans())
+def test_units_partition_what_has_pods_and_is_ours(of: JobSet, staged: bool) -> None:
+    """Each is in one unit, in the order of the list; and no unit is empty."""
+    plan = outline(of, OURS, staged=staged)
+    by_name = {job.name: job for job in of.spec.replicated_jobs}
+    ours = [
+        name
+        for name in course(of.spec).names
+        if by_name[name].template.spec.template.spec.scheduler_name in {"", OURS}
+    ]
+
+    members = [member.name for unit in plan.units for member in unit.members]
+    assert sorted(members) == sorted(ours)
+    for unit in plan.units:
+        names = [member.name for member in unit.members]
+        assert names == sorted(names, key=ours.index)
+        assert names
+        assert 1 <= unit.min_members <= len(names)
+        assert unit.suffix == ("Main" if len(plan.units) == 1 else names[0])
+        assert any(not member.is_later for member in unit.members)
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_jobset(), st.booleans())
+def test_no_unit_waits_for_one_that_waits_for_it(of: JobSet, staged: bool) -> None:
+    """Each comes after all that it waits for, through others or not; in stages nobody is later."""
+    plan = outline(of, OURS, staged=staged)
+    edges = course(of.spec).edges
+    begun: set[str] = set()
+    for unit in plan.units:
+        names = {member.name for member in unit.members}
+        for edge in unit.after:
+            assert edge.before not in reached(names, edges)
+            assert plan.unit_of(edge.before) is None or edge.before in begun
+        begun |= names
+    if staged:
+        assert not any(member.is_later for unit in plan.units for member in unit.members)
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_jobset(), st.integers(0, 2**32))
+def test_the_same_jobset_has_the_same_outline(of: JobSet, seed: int) -> None:
+    """In whatever order its maps and the conditions of each were written down."""
+    again = decode(JobSet, encode(_shuffled(msgspec.to_builtins(of), Random(seed))))
+
+    assert outline(again, OURS) == outline(of, OURS)
+
+
+def _shuffled(value: Any, chance: Random) -> Any:
+    if isinstance(value, list | tuple):
+        return [_shuffled(one, chance) for one in value]
+    if not isinstance(value, dict):
+        return value
+    names = chance.sample(sorted(value), len(value))
+    return {name: _shuffled(value[name], chance) for name in names}
+
+
+def test_no_order_of_unconnected_ones_changes_who_belongs_together() -> None:
+    """Only their names do, by who is the first."""
+    jobs = [rjob("a"), rjob("b"), rjob("c"), init(DATA)]
+    found = {
+        frozenset(
+            frozenset(member.name for member in unit.members)
+            for unit in outline(jobset(*order), OURS).units
+        )
+        for order in permutations(jobs)
+    }
+
+    assert found == {frozenset({frozenset("abc"), frozenset({DATA})})}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_outline_raises(data: st.DataObject) -> None:
+    """Names that are there twice or not at all, numbers below zero, words without a meaning."""
+    number = st.none() | st.integers(-3, 3)
+    word = st.sampled_from(["", "Ready", "Complete", "Indexed", "NonIndexed", "x", "\x00", "é"])
+    jobs = []
+    for _ in range(data.draw(st.integers(0, 4))):
+        job = rjob(data.draw(st.sampled_from(["a", "b", "", "Main"])))
+        job["replicas"] = data.draw(st.integers(-3, 3))
+        spec = job["template"]["spec"]
+        spec["parallelism"], spec["completions"] = data.draw(number), data.draw(number)
+        spec["completionMode"] = data.draw(word)
+        job["template"]["metadata"]["annotations"] = {MIN: data.draw(st.text(max_size=3))}
+        name = st.sampled_from(["a", "b", "", "Main", "z"])
+        job["dependsOn"] = [
+            {"name": data.draw(name), "status": data.draw(word)}
+            for _ in range(data.draw(st.integers(0, 2)))
+        ]
+        jobs.append(job)
+    of = jobset(*jobs, order=data.draw(word), annotations={MIN: data.draw(st.text(max_size=3))})
+
+    for staged in (False, True):
+        plan = outline(of, OURS, staged=staged)
+        assert all(str(finding) for finding in plan.findings)
