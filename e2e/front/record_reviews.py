@@ -1,0 +1,121 @@
+"""Record what the API server really sends to the webhook: `python -m e2e.front.record_reviews`.
+
+A desk of ours answers on a chain and keeps each body: a JobSet that is made, the same one while it
+is suspended, a pod. They lie in `tests/webhook/reviews`, byte for byte.
+"""
+
+import asyncio
+import base64
+import ssl
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from e2e.client.hearing import client_of
+from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import MUTATING_WEBHOOKS, TRAINJOBS
+from e2e.cluster.trainjobs import Submission
+from e2e.conftest import make_namespace
+from e2e.front.install import install
+from e2e.front.processes import webhook_port
+from tests.support.tree import ROOT
+from trainer_kai.clock import SystemClock
+from trainer_kai.log import logger
+from trainer_kai.metrics import Metrics
+from trainer_kai.policy.groups import Rules
+from trainer_kai.settings import Server as Place
+from webhook.app import Desk, Reply, Server, reader
+from webhook.cache import Cache
+
+__all__ = ["REVIEWS", "record"]
+
+REVIEWS: Final = ROOT / "tests" / "webhook" / "reviews"
+_RULES: Final = Rules("bundled", "kai-scheduler", "default-queue")
+_QUEUE: Final = "kai.scheduler/queue"
+
+
+class _Recorder(Desk):
+    """Keeps the first body of each kind of review."""
+
+    bodies: dict[str, bytes]
+
+    async def answer(self, path: str, body: bytes) -> Reply:
+        request = msgspec.json.decode(body)["request"]
+        name = f"{path.rpartition('/')[2]}-{request['operation'].lower()}"
+        if name == "jobset-update":
+            is_told = (
+                request["object"]["spec"]["suspend"] != request["oldObject"]["spec"]["suspend"]
+            )
+            name = name if is_told else "no change"
+        elif name == "jobset-create" and len(request["object"]["spec"]["replicatedJobs"]) > 2:
+            name = "jobset-create-staged"
+        self.bodies.setdefault(name, body)
+        return await super().answer(path, body)
+
+
+async def record(cluster: Cluster) -> dict[str, bytes]:
+    """Return the body of a review of each kind, by name."""
+    port = webhook_port(cluster)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*cluster.ground.serving)
+    clock = SystemClock()
+    async with client_of(cluster.kubeconfig) as client:
+        desk = _Recorder(Cache(), _RULES, reader(client), clock, Metrics(), logger(__name__))
+        desk.bodies = {}
+        place = Place(address="127.0.0.1", port=port, drain_s=0)
+        async with Server(desk, place, tls, clock, lambda: None):
+            await install(cluster, port=port)
+            await _trust(cluster)
+            await make_namespace(cluster, "team")
+            await _play(cluster, desk.bodies)
+    return desk.bodies
+
+
+async def _trust(cluster: Cluster) -> None:
+    bundle = base64.b64encode(cluster.ground.authority.read_bytes()).decode()
+    path = MUTATING_WEBHOOKS.path(None, "kai-trainer")
+    patch = [
+        {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
+        for i in range(3)
+    ]
+    await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
+
+
+async def _play(cluster: Cluster, bodies: dict[str, bytes]) -> None:
+    """Make a TrainJob, suspend it, let it go on."""
+    job = Submission("deepspeed", "deepspeed-distributed", "team", 4, 8, labels={_QUEUE: "team-b"})
+    await cluster.api.create(job.trainjob())
+    staged = Submission("torchtune", "torchtune-llama3.2-1b", "team", gpus=2).trainjob()
+    uris = {"dataset": "hf://tatsu-lab/alpaca", "model": "hf://meta-llama/Llama-3.2-1B-Instruct"}
+    staged["spec"]["initializer"] = {name: {"storageUri": uri} for name, uri in uris.items()}
+    env = [{"name": f"SETTING_{i}", "value": f"https://example.org/{i}"} for i in range(25)]
+    staged["spec"]["trainer"]["env"] = env  # as much as people write
+    await cluster.api.create(staged)
+    while not {"pod-create", "jobset-create", "jobset-create-staged"} <= bodies.keys():
+        await asyncio.sleep(0.05)
+    await cluster.api.merge(TRAINJOBS, "team", "deepspeed", {"spec": {"suspend": True}})
+    while "jobset-update" not in bodies:
+        await asyncio.sleep(0.05)
+
+
+async def main() -> None:
+    """Replace the recorded reviews."""
+    async with running_cluster(Options(name="record-reviews")) as cluster:
+        await cluster.add_nodes(1)
+        bodies = await record(cluster)
+    bodies.pop("no change", None)
+    for name, body in bodies.items():
+        Path(REVIEWS / f"{name}.json").write_bytes(body)  # noqa: ASYNC240 - nobody else waits
+        print(f"{name}: {len(body)} bytes")
+
+
+if __name__ == "__main__":
+    try:
+        ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
