@@ -1,0 +1,387 @@
+"""The groups that are wanted: complete each time, and such as KAI lets in."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+
+from tests.support.case import Case, ids
+from tests.support.tree import ROOT
+from tests.trainer_kai.policy.specs import UID, any_jobset, jobset, rjob
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.validate import podgroup_faults
+from trainer_kai.policy.census import Count
+from trainer_kai.policy.groups import Fields, Rules, groups
+from trainer_kai.policy.units import outline
+
+OURS = "kai-scheduler"
+BUNDLED = Rules("bundled", OURS, "default-queue")
+EXTERNAL = Rules("external", OURS, "default-queue")
+FIXTURES = ROOT / "tests" / "fixtures" / "jobsets"
+MIN = "kai.scheduler/batch-min-member"
+TOPOLOGY = "kai.scheduler/topology"
+REQUIRED = "kai.scheduler/topology-required-placement"
+PREFERRED = "kai.scheduler/topology-preferred-placement"
+
+
+def wanted(of: JobSet, rules: Rules = BUNDLED, **counts: Count) -> list[Fields]:
+    """Return the groups of a JobSet; counts are named after the Jobs, `a_0` for the first of a."""
+    plan = outline(of, OURS, staged=rules.mode == "external")
+    by_leaf = {"-replica-".join(name.rsplit("_", 1)): count for name, count in counts.items()}
+    return list(groups(of, plan, rules, by_leaf))
+
+
+def specs(of: JobSet, rules: Rules = BUNDLED) -> list[Fields]:
+    """Return only what differs from a group that asks for nothing."""
+    common = {"queue": "default-queue", "priorityClassName": "train"}
+    if rules is EXTERNAL:
+        common["stalenessGracePeriod"] = "-1s"
+    found = []
+    for group in wanted(of, rules):
+        assert common.items() <= group["spec"].items()
+        found.append({k: v for k, v in group["spec"].items() if k not in common})
+    return found
+
+
+def tree(*nodes: tuple[str, int, int], least: int | None = None) -> Fields:
+    """Return what KAI makes of replicatedJobs: name, replicas, pods of each."""
+    leaves: list[Fields] = []
+    for name, replicas, pods in nodes:
+        leaves.append({"name": name, "minSubGroup": replicas})
+        leaves += (
+            {"name": f"{name}-replica-{i}", "minMember": pods, "parent": name}
+            for i in range(replicas)
+        )
+    return {"minSubGroup": least or len(nodes), "subGroups": leaves}
+
+
+def recorded(runtime: str) -> JobSet:
+    """Return what Trainer built for four nodes."""
+    obj = list(yaml.safe_load_all((FIXTURES / runtime / "4-nodes.yaml").read_text()))[1]
+    return decode(JobSet, encode(obj))
+
+
+DATA, MODEL = "dataset-initializer", "model-initializer"
+INITIALIZERS = [tree((DATA, 1, 1)), tree((MODEL, 1, 1))]
+ONE: tuple[list[Fields], list[int]] = ([tree(("node", 1, 4))], [4])
+MPI = ([tree(("node", 1, 3), ("launcher", 1, 1))], [3, 1])
+TUNE = ([*INITIALIZERS, *ONE[0]], [1, 1, 4])
+# a shipped runtime on four nodes -> its groups for us, and the minima of an external one
+RUNTIMES = [
+    Case("deepspeed-distributed", "", MPI),
+    Case("jax-distributed", "", ONE),
+    Case("mlx-distributed", "", MPI),
+    Case("torch-distributed", "", ONE),
+    Case("torch-distributed-with-cache", "", ([tree((DATA, 1, 1)), *ONE[0]], [1, 4])),
+    Case("torchtune-llama3.2-1b", "", TUNE),
+    Case("torchtune-llama3.2-3b", "", TUNE),
+    Case("torchtune-qwen2.5-1.5b", "", TUNE),
+    Case("xgboost-distributed", "", ONE),
+]
+
+
+@pytest.mark.parametrize("case", RUNTIMES, ids=ids)
+def test_groups_of_shipped_runtimes(case: Case[str, tuple[list[Fields], list[int]]]) -> None:
+    """A tree for each unit, or a number for each stage."""
+    trees, minima = case.want
+
+    assert specs(recorded(case.name)) == trees
+    assert specs(recorded(case.name), EXTERNAL) == [{"minMember": least} for least in minima]
+
+
+def test_every_shipped_runtime_has_a_row() -> None:
+    """So that a new one is thought about."""
+    assert [case.name for case in RUNTIMES] == sorted(path.name for path in FIXTURES.iterdir())
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
+def test_groups_of_what_trainer_built_have_no_fault(rules: Rules) -> None:
+    """All sizes, patched or not."""
+    files = sorted(FIXTURES.rglob("*.yaml"))
+    assert len(files) == 72
+    for file in files:
+        of = decode(JobSet, encode(list(yaml.safe_load_all(file.read_text()))[1]))
+        for group in wanted(of, rules):
+            assert podgroup_faults(decode(PodGroup, encode(group))) == ()
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_jobset())
+def test_no_group_has_a_fault(of: JobSet) -> None:
+    """Whatever the JobSet is, for either scheduler; and asked twice, the answer is the same."""
+    for rules in (BUNDLED, EXTERNAL):
+        found = wanted(of, rules)
+        for group in found:
+            assert podgroup_faults(decode(PodGroup, encode(group))) == ()
+        names = [group["metadata"]["name"] for group in found]
+        assert len(names) == len(set(names))
+        assert found == wanted(of, rules)
+
+
+def test_an_apply_carries_all_that_is_ours() -> None:
+    """What were left out would be taken away from the group."""
+    of = jobset(
+        rjob("data", step=DATA),
+        rjob("node", "data Complete", parallelism=2),
+        rjob("launcher", "node Ready"),
+        labels={
+            "kai.scheduler/queue": "team-a",
+            "kai.scheduler/node-pool": "east",
+            "kai.scheduler/preemptibility": "preemptible",
+            "priorityClassName": "high",
+            "other": "x",
+        },
+        annotations={
+            TOPOLOGY: "racks",
+            REQUIRED: "rack",
+            PREFERRED: "host",
+            "kai.scheduler/preemption-delay": "5m",
+            "kai.scheduler/staleness-grace-period": "2m",
+            "other": "x",
+        },
+    )
+
+    _, group = wanted(of)
+
+    said = group["metadata"]["annotations"].pop("trainer-kai.dev/anticipated")
+    assert '"subGroupPrefix":"launcher-replica-"' in said
+    assert f'"group":"pg-job-{UID}-data"' in said
+    assert group == {
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": f"pg-job-{UID}-node",
+            "namespace": "default",
+            "labels": {
+                "jobset.sigs.k8s.io/jobset-name": "job",
+                "trainer-kai.dev/gang": "node",
+                "kai.scheduler/queue": "team-a",
+                "kai.scheduler/node-pool": "east",
+            },
+            "annotations": {
+                "trainer-kai.dev/stage": "2/2 after data Complete",
+                "trainer-kai.dev/members": "2 node + 1 launcher later",
+                "kai.scheduler/top-owner-metadata": (
+                    f"name: job\nuid: {UID}\ngroup: jobset.x-k8s.io\nversion: v1alpha2\n"
+                    "kind: JobSet\n"
+                ),
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                    "kind": "JobSet",
+                    "name": "job",
+                    "uid": UID,
+                }
+            ],
+        },
+        "spec": {
+            "queue": "team-a",
+            "priorityClassName": "high",
+            "preemptibility": "preemptible",
+            "preemptionDelay": "5m",
+            "stalenessGracePeriod": "2m",
+            "topologyConstraint": {
+                "topology": "racks",
+                "requiredTopologyLevel": "rack",
+                "preferredTopologyLevel": "host",
+            },
+            **tree(("node", 1, 2), ("launcher", 1, 1)),
+        },
+    }
+
+
+def test_wishes_that_cannot_be_meant_are_left_out() -> None:
+    """As if nothing had been said; but a queue stays, for it must not silently be another one."""
+    of = jobset(
+        rjob("a"),
+        labels={
+            "kai.scheduler/queue": "Team_A",
+            "kai.scheduler/preemptibility": "maybe",
+            "priorityClassName": "High",
+        },
+        annotations={
+            "kai.scheduler/preemption-delay": "-5m",
+            "kai.scheduler/staleness-grace-period": "soon",
+            TOPOLOGY: "Racks!",
+            MIN: "none",
+        },
+    )
+
+    left = {"queue": "Team_A", "priorityClassName": "train"}
+    assert wanted(of)[0]["spec"] == {**left, **tree(("a", 1, 1))}
+    assert wanted(of, EXTERNAL)[0]["spec"] == {
+        **left,
+        "stalenessGracePeriod": "-1s",
+        "minMember": 1,
+    }
+
+
+def test_a_level_without_a_topology_is_left_out() -> None:
+    """Nobody knows of which."""
+    of = jobset(rjob("a", annotations={REQUIRED: "rack"}), annotations={REQUIRED: "rack"})
+
+    assert specs(of) == [tree(("a", 1, 1))]
+
+
+def test_a_topology_on_a_template_is_that_of_each_job() -> None:
+    """Where it names a level; not of the node above, and not of the group."""
+    of = jobset(
+        rjob("a", replicas=2, annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
+        rjob("b", annotations={TOPOLOGY: "racks"}),
+    )
+    near = {"topologyConstraint": {"topology": "racks", "preferredTopologyLevel": "rack"}}
+
+    want = tree(("a", 2, 1), ("b", 1, 1))
+    for number in (1, 2):
+        want["subGroups"][number] |= near
+    assert specs(of) == [want]
+
+
+# labels and pods' classes -> the group's
+CLASSES = [
+    Case("nobody names one", ({}, "", ""), "train"),
+    Case("the first pod template that names one", ({}, "", "low"), "low"),
+    Case("of two the first", ({}, "mid", "low"), "mid"),
+    Case("the JobSet's label", ({"priorityClassName": "high"}, "mid", "low"), "high"),
+    Case("an empty label names none", ({"priorityClassName": ""}, "mid", ""), "mid"),
+]
+
+
+@pytest.mark.parametrize("case", CLASSES, ids=ids)
+def test_priority_classes(case: Case[tuple[dict[str, str], str, str], str]) -> None:
+    """The label outranks the templates."""
+    labels, *classes = case.given
+    jobs = (
+        rjob(name, pod={"priorityClassName": text})
+        for name, text in zip("ab", classes, strict=True)
+    )
+
+    [group] = wanted(jobset(*jobs, labels=labels))
+
+    assert group["spec"]["priorityClassName"] == case.want
+
+
+def test_a_replicated_job_may_be_called_like_the_sub_group_of_another() -> None:
+    """Then there are only leaves, and all are needed."""
+    of = jobset(rjob("a", replicas=2), rjob("a-replica-0", parallelism=3), annotations={MIN: "1"})
+
+    leaves = [("a-replica-0", 1), ("a-replica-1", 1), ("a-replica-0-replica-0", 3)]
+    assert specs(of) == [
+        {
+            "minSubGroup": 3,
+            "subGroups": [{"name": name, "minMember": least} for name, least in leaves],
+        }
+    ]
+
+
+def test_what_is_asked_for_is_the_minimum() -> None:
+    """Of members on the JobSet, of pods on a template."""
+    of = jobset(
+        rjob("a", parallelism=4, minimum="2"), rjob("b", parallelism=3), annotations={MIN: "1"}
+    )
+
+    assert specs(of) == [tree(("a", 1, 2), ("b", 1, 3), least=1)]
+    assert specs(of, EXTERNAL) == [{"minMember": 2}]
+
+
+def test_the_group_of_a_stage_says_after_what() -> None:
+    """For whoever looks at it."""
+    of = jobset(
+        rjob("x", step=DATA),
+        rjob("y", step=MODEL),
+        rjob("a", "x Complete", "y Complete"),
+        rjob("b", "a Ready", "x Complete"),
+    )
+
+    def stages(rules: Rules) -> list[Any]:
+        named = (group["metadata"]["annotations"] for group in wanted(of, rules))
+        return [annotations["trainer-kai.dev/stage"] for annotations in named]
+
+    assert stages(BUNDLED) == ["1/3", "2/3", "3/3 after x, y Complete"]
+    assert stages(EXTERNAL)[2:] == [
+        "3/4 after x, y Complete",
+        "4/4 after a Ready and x Complete",
+    ]
+
+
+GANG = [rjob("a", parallelism=3), rjob("b", parallelism=2)]
+LIST = [rjob("a", parallelism=2, completions=6), rjob("b")]
+QUEUE = [rjob("a", parallelism=3, completions=None, mode="NonIndexed", minimum="3"), rjob("b")]
+# who is there -> the minimum that an external scheduler is given
+MINIMA: list[Case[tuple[list[Fields], dict[str, Count]], int]] = [
+    Case("nobody yet", (GANG, {}), 5),
+    Case("some are not made yet", (GANG, {"a_0": Count(waiting=1)}), 5),
+    Case("all wait", (GANG, {"a_0": Count(waiting=3), "b_0": Count(waiting=2)}), 5),
+    Case(
+        "nobody waits beside those that are done",
+        (GANG, {"a_0": Count(bound=1, succeeded=2), "b_0": Count(succeeded=2)}),
+        5,
+    ),
+    Case(
+        "one waits beside those that are done",
+        (GANG, {"a_0": Count(waiting=1, succeeded=2), "b_0": Count(bound=2)}),
+        3,
+    ),
+    Case(
+        "the last one waits",
+        (GANG, {"a_0": Count(waiting=1, succeeded=2), "b_0": Count(succeeded=2)}),
+        1,
+    ),
+    Case(
+        "one waits beside those that run",
+        (GANG, {"a_0": Count(waiting=1, bound=2), "b_0": Count(bound=2)}),
+        5,
+    ),
+    Case(
+        "one waits, and another was not made again yet",
+        (GANG, {"a_0": Count(waiting=1, succeeded=1), "b_0": Count(bound=2)}),
+        4,
+    ),
+    Case(
+        "of many completions as many are alive as before",
+        (LIST, {"a_0": Count(waiting=1, bound=1, succeeded=3), "b_0": Count(bound=1)}),
+        3,
+    ),
+    Case(
+        "until there are fewer left",
+        (LIST, {"a_0": Count(waiting=1, succeeded=5), "b_0": Count(bound=1)}),
+        2,
+    ),
+    Case(
+        "a work queue makes nobody again once one has succeeded",
+        (QUEUE, {"a_0": Count(bound=1, succeeded=1), "b_0": Count(waiting=1)}),
+        2,
+    ),
+    Case(
+        "who only occupies is not alive",
+        (GANG, {"a_0": Count(waiting=1, succeeded=2, occupying=3), "b_0": Count(bound=2)}),
+        3,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MINIMA, ids=ids)
+def test_minima_of_an_external_scheduler(
+    case: Case[tuple[list[Fields], dict[str, Count]], int],
+) -> None:
+    """They sink only when a pod would wait for those that are done."""
+    jobs, counts = case.given
+
+    [group] = wanted(jobset(*jobs), EXTERNAL, **counts)
+
+    assert group["spec"]["minMember"] == case.want
+
+
+def test_jobs_that_are_over_are_not_waited_for_when_their_pods_are_gone() -> None:
+    """JobSet still counts them."""
+    of = jobset(*GANG)
+    status = {"replicatedJobsStatus": [{"name": "a", "succeeded": 1}]}
+    over = decode(JobSet, encode({"metadata": of.metadata, "spec": of.spec, "status": status}))
+    left = Count(waiting=1, bound=1)
+
+    assert wanted(of, EXTERNAL, b_0=left)[0]["spec"]["minMember"] == 5
+    assert wanted(over, EXTERNAL, b_0=left)[0]["spec"]["minMember"] == 2
