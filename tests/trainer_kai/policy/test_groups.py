@@ -121,6 +121,51 @@ def test_no_group_has_a_fault(of: JobSet) -> None:
         assert found == wanted(of, rules)
 
 
+# Everything that may be said of a group, but what is anticipated.
+FULL: Fields = {
+    "apiVersion": "scheduling.run.ai/v2alpha2",
+    "kind": "PodGroup",
+    "metadata": {
+        "name": f"pg-job-{UID}-node",
+        "namespace": "default",
+        "labels": {
+            "jobset.sigs.k8s.io/jobset-name": "job",
+            "trainer-kai.dev/gang": "node",
+            "kai.scheduler/queue": "team-a",
+            "kai.scheduler/node-pool": "east",
+        },
+        "annotations": {
+            "trainer-kai.dev/stage": "2/2 after data Complete",
+            "trainer-kai.dev/members": "2 node + 1 launcher later",
+            "kai.scheduler/top-owner-metadata": (
+                f"name: job\nuid: {UID}\ngroup: jobset.x-k8s.io\nversion: v1alpha2\nkind: JobSet\n"
+            ),
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                "kind": "JobSet",
+                "name": "job",
+                "uid": UID,
+            }
+        ],
+    },
+    "spec": {
+        "queue": "team-a",
+        "priorityClassName": "high",
+        "preemptibility": "preemptible",
+        "preemptionDelay": "5m",
+        "stalenessGracePeriod": "2m",
+        "topologyConstraint": {
+            "topology": "racks",
+            "requiredTopologyLevel": "rack",
+            "preferredTopologyLevel": "host",
+        },
+        **tree(("node", 1, 2), ("launcher", 1, 1)),
+    },
+}
+
+
 def test_an_apply_carries_all_that_is_ours() -> None:
     """What were left out would be taken away from the group."""
     of = jobset(
@@ -149,49 +194,7 @@ def test_an_apply_carries_all_that_is_ours() -> None:
     said = group["metadata"]["annotations"].pop("trainer-kai.dev/anticipated")
     assert '"subGroupPrefix":"launcher-replica-"' in said
     assert f'"group":"pg-job-{UID}-data"' in said
-    assert group == {
-        "apiVersion": "scheduling.run.ai/v2alpha2",
-        "kind": "PodGroup",
-        "metadata": {
-            "name": f"pg-job-{UID}-node",
-            "namespace": "default",
-            "labels": {
-                "jobset.sigs.k8s.io/jobset-name": "job",
-                "trainer-kai.dev/gang": "node",
-                "kai.scheduler/queue": "team-a",
-                "kai.scheduler/node-pool": "east",
-            },
-            "annotations": {
-                "trainer-kai.dev/stage": "2/2 after data Complete",
-                "trainer-kai.dev/members": "2 node + 1 launcher later",
-                "kai.scheduler/top-owner-metadata": (
-                    f"name: job\nuid: {UID}\ngroup: jobset.x-k8s.io\nversion: v1alpha2\n"
-                    "kind: JobSet\n"
-                ),
-            },
-            "ownerReferences": [
-                {
-                    "apiVersion": "jobset.x-k8s.io/v1alpha2",
-                    "kind": "JobSet",
-                    "name": "job",
-                    "uid": UID,
-                }
-            ],
-        },
-        "spec": {
-            "queue": "team-a",
-            "priorityClassName": "high",
-            "preemptibility": "preemptible",
-            "preemptionDelay": "5m",
-            "stalenessGracePeriod": "2m",
-            "topologyConstraint": {
-                "topology": "racks",
-                "requiredTopologyLevel": "rack",
-                "preferredTopologyLevel": "host",
-            },
-            **tree(("node", 1, 2), ("launcher", 1, 1)),
-        },
-    }
+    assert group == FULL
 
 
 def test_wishes_that_cannot_be_meant_are_left_out() -> None:

@@ -1,0 +1,193 @@
+"""What a group says of pods that are not there can be read back, and has a schema."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from tests.support.tree import ROOT
+from tests.trainer_kai.policy.schema import PATH, schema
+from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.policy.anticipated import (
+    After,
+    Anticipated,
+    Later,
+    anticipated,
+    read_anticipated,
+)
+from trainer_kai.policy.groups import Rules, groups
+from trainer_kai.policy.units import outline
+
+OURS = "kai-scheduler"
+README = ROOT / "trainer_kai" / "policy" / "README.md"
+# What a pod needs, in full.
+POD: dict[str, Any] = {
+    "containers": [{"resources": {"limits": {"cpu": "500m"}, "requests": {"memory": "1Gi"}}}],
+    "nodeSelector": {"pool": "a"},
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["h100"]}]}
+                ]
+            }
+        },
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}
+            ]
+        },
+    },
+    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+    "priorityClassName": "high",
+}
+STAGED = jobset(
+    rjob("data", parallelism=2, completions=5, replicas=2),
+    rjob("queue", parallelism=3, completions=None, mode="NonIndexed", step="dataset-initializer"),
+    rjob("other", scheduler="default-scheduler", parallelism=4),
+    rjob("node", "data Complete", "queue Complete", parallelism=3),
+    rjob("launcher", "node Ready", "other Ready", pod=POD, replicas=2, parallelism=2),
+)
+
+# What the nodes of it wait for.
+AFTER = (
+    After(
+        replicated_job="data",
+        status="Complete",
+        group="pg-data",
+        sub_group_prefix="data-replica-",
+        replicas=2,
+        count=5,
+        before=("node-replica-",),
+    ),
+    After(
+        replicated_job="queue",
+        status="Complete",
+        group="pg-queue",
+        sub_group_prefix="queue-replica-",
+        replicas=1,
+        count=1,
+        before=("node-replica-",),
+    ),
+    After(
+        replicated_job="other",
+        status="Ready",
+        sub_group_prefix="other-replica-",
+        replicas=1,
+        count=4,
+        before=("launcher-replica-",),
+    ),
+)
+
+
+def texts(of: JobSet) -> dict[str, str]:
+    """Return what each unit says, by its suffix."""
+    plan = outline(of, OURS)
+    jobs = {job.name: job for job in of.spec.replicated_jobs}
+
+    def group_of(name: str) -> str:
+        unit = plan.unit_of(name)
+        return f"pg-{unit.suffix}" if unit else ""
+
+    return {unit.suffix: anticipated(unit, jobs, group_of) for unit in plan.units}
+
+
+def test_what_is_over_before_and_what_comes_later_is_said() -> None:
+    """With all that a scheduler needs to find room, and to see that it may begin."""
+    spec = STAGED.spec.replicated_jobs[4].template.spec.template.spec
+
+    said = {suffix: read_anticipated(text) for suffix, text in texts(STAGED).items()}
+
+    assert said["data"] == said["queue"] == Anticipated()
+    assert said["node"].after == AFTER
+    assert said["node"].later == (
+        Later(
+            sub_group_prefix="launcher-replica-",
+            replicas=2,
+            count=2,
+            requests={"cpu": "500m", "memory": "1Gi"},
+            node_selector={"pool": "a"},
+            affinity=spec.affinity,
+            tolerations=spec.tolerations,
+            priority_class_name="high",
+        ),
+    )
+    assert said["node"].later[0].sub_groups == ("launcher-replica-0", "launcher-replica-1")
+    assert said["node"].after[0].sub_groups == ("data-replica-0", "data-replica-1")
+
+
+def test_a_part_of_a_gpu_is_said_as_the_pod_says_it() -> None:
+    """It asks for it by annotations, so no request shows it."""
+    annotations = {"gpu-fraction": "0.5", "note": "x"}
+    later = rjob("b", "a Ready")
+    later["template"]["spec"]["template"]["metadata"] = {"annotations": annotations}
+
+    [text] = texts(jobset(rjob("a"), later)).values()
+
+    assert read_anticipated(text).later[0].sharing == {"gpu-fraction": "0.5"}
+
+
+def test_who_has_nothing_to_say_says_nothing() -> None:
+    """An empty text means: nothing before, nothing later."""
+    assert texts(jobset(rjob("a"), rjob("b"))) == {"Main": ""}
+    assert read_anticipated("") == Anticipated()
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "[]", '{"after": [{}]}', '{"later": [{"subGroupPrefix": "a", "replicas": "1"}]}']
+)
+def test_what_is_none_is_refused(text: str) -> None:
+    """Also what only lacks a field, or has one of another type."""
+    with pytest.raises(msgspec.DecodeError):
+        read_anticipated(text)
+
+
+def test_what_a_later_version_adds_is_skipped() -> None:
+    """A reader may be older than who wrote."""
+    assert read_anticipated('{"later": [], "until": "noon"}') == Anticipated()
+
+
+def test_its_size_does_not_grow_with_the_jobset() -> None:
+    """An annotation has a limit, and a JobSet may have a thousand Jobs."""
+    few, many = (
+        texts(jobset(rjob("a", replicas=n), rjob("b", "a Ready", replicas=n)))["Main"]
+        for n in (1000, 9999)
+    )
+
+    assert len(few) == len(many) < 200
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_jobset())
+def test_it_is_read_as_it_was_written(of: JobSet) -> None:
+    """And written the same again, so that nobody sees a change where there is none."""
+    for text in texts(of).values():
+        assert (
+            text == ""
+            or msgspec.json.encode(read_anticipated(text), order="sorted").decode() == text
+        )
+    assert texts(of) == texts(of)
+
+
+def test_the_schema_is_that_of_the_code() -> None:
+    """The README says how it is written anew."""
+    assert PATH.read_text() == schema()
+
+
+def test_the_example_in_the_readme_is_what_a_group_says() -> None:
+    """Of a job whose nodes wait for its data, and whose launcher waits for its nodes."""
+    pod = {"containers": [{"resources": {"limits": {"cpu": 1}}}]}
+    of = jobset(
+        rjob("data", step="dataset-initializer"),
+        rjob("node", "data Complete", parallelism=3),
+        rjob("launcher", "node Ready", pod=pod),
+    )
+    _, group = groups(of, outline(of, OURS), Rules("bundled", OURS, "default-queue"))
+
+    example = README.read_text().split("```json\n")[1].split("```")[0]
+
+    said = group["metadata"]["annotations"]["trainer-kai.dev/anticipated"]
+    assert json.loads(said) == json.loads(example)
