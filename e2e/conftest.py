@@ -17,11 +17,22 @@ _NUMBERS = itertools.count(1)
 _TABLE = pytest.StashKey[list[tuple[str, ...]]]()
 _FAILED = pytest.StashKey[bool]()
 _HEADING = ("runtime", "numNodes", "jobs", "pods, in the order they were bound", "Complete after")
+_STAGES = pytest.StashKey[list[tuple[str, ...]]]()
+_STAGES_HEADING = (
+    "runtime",
+    "numNodes",
+    "groups",
+    "units",
+    "pods bound",
+    "writes",
+    "Complete after",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make room for the table of runtimes."""
+    """Make room for the tables of runtimes."""
     config.stash[_TABLE] = []
+    config.stash[_STAGES] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,15 +56,18 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Print the table of runtimes after the tests."""
-    rows = config.stash[_TABLE]
-    if not rows:
-        return
-    widths = [max(len(row[i]) for row in [_HEADING, *rows]) for i in range(len(_HEADING))]
-    terminalreporter.section("runtime → objects → Complete")
-    for row in [_HEADING, *sorted(rows)]:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        terminalreporter.write_line(line.rstrip())
+    """Print the tables of runtimes after the tests."""
+    for title, heading, rows in (
+        ("runtime → objects → Complete", _HEADING, config.stash[_TABLE]),
+        ("runtime → units → groups → Complete", _STAGES_HEADING, config.stash[_STAGES]),
+    ):
+        if not rows:
+            continue
+        widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
+        terminalreporter.section(title)
+        for row in [heading, *sorted(rows)]:
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            terminalreporter.write_line(line.rstrip())
 
 
 @pytest.fixture
@@ -62,13 +76,29 @@ def runtime_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
     return request.config.stash[_TABLE]
 
 
+@pytest.fixture
+def stage_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
+    """Return the table of runtimes with their units, to add a row to."""
+    return request.config.stash[_STAGES]
+
+
+def failed(who: pytest.Config | pytest.Item) -> bool:
+    """Say whether a test has failed, or any of the run."""
+    return who.stash.get(_FAILED, False)
+
+
+def next_name() -> str:
+    """Return the name of a namespace that nobody has used yet."""
+    return f"e2e-{next(_NUMBERS)}"
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """Return the chain that all harmless tests share."""
     async with running_cluster(Options(name="test-shared")) as shared:
         await shared.add_nodes(8)
         yield shared
-        if request.config.stash.get(_FAILED, False):
+        if failed(request.config):
             shared.keep_logs()
 
 
@@ -78,14 +108,14 @@ async def own_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     async with running_cluster(Options(name="test-own")) as own:
         await own.add_nodes(4)
         yield own
-        if request.node.stash.get(_FAILED, False):
+        if failed(request.node):
             own.keep_logs()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(cluster: Cluster) -> AsyncIterator[str]:
     """Return a namespace of the test's own on the shared chain."""
-    name = f"e2e-{next(_NUMBERS)}"
+    name = next_name()
     await make_namespace(cluster, name)
     yield name
     await cluster.api.delete(NAMESPACES, None, name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from e2e.cluster.tether import tethered
 
 
 async def test_the_demo_shows_who_waits_and_leaves_nothing(tmp_path: Path) -> None:
-    """Piped, it is plain text; it names every object, says why the pods wait, and exits 0."""
+    """Piped, it is plain text; it names every pod with its group, and exits 0."""
     (tmp_path / "chain").symlink_to(ensure_chain().folder.parent)
     began = time.monotonic()
     demo = await asyncio.create_subprocess_exec(
@@ -29,9 +30,11 @@ async def test_the_demo_shows_who_waits_and_leaves_nothing(tmp_path: Path) -> No
     assert demo.returncode == 0
     assert time.monotonic() - began <= 60
     assert "\x1b" not in text
-    assert text.count("Pending, no node: nobody schedules") == 6
+    assert text.count("Pending, for kai-scheduler, ") == 8
+    assert len(re.findall(r"kai-scheduler, in pg-(?:llm|moe|tune)-", text)) == 8
     assert "does not exist before node is Ready" in text
-    assert "6 pods wait" in text
+    assert "2 node + 1 launcher later" in text
+    assert "8 pods wait" in text
     everyone = await watching
     assert len(everyone) == 7
     assert [who for who in everyone if who.alive] == []

@@ -1,14 +1,18 @@
-"""What became of TrainJobs, as rows: TrainJob, its JobSet, its Jobs, their pods. Pure."""
+"""What became of TrainJobs, as rows: TrainJob, JobSet, Jobs, pods; and their groups. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import condition
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import GROUP, QUEUE
 
-__all__ = ["Row", "rows_of", "waiting_pods"]
+__all__ = ["GroupRow", "Row", "groups_of", "rows_of", "waiting_pods"]
 
+_UID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
@@ -19,6 +23,28 @@ class Row(NamedTuple):
     kind: str
     name: str
     state: str
+
+
+class GroupRow(NamedTuple):
+    """A PodGroup, by the columns that kubectl shows."""
+
+    name: str
+    queue: str
+    stage: str
+    members: str
+
+
+def groups_of(state: State) -> list[GroupRow]:
+    """Return every PodGroup, in the order of names."""
+    return [
+        GroupRow(
+            _short(group["metadata"]["name"]),
+            group["spec"]["queue"],
+            group["metadata"]["annotations"]["trainer-kai.dev/stage"],
+            group["metadata"]["annotations"]["trainer-kai.dev/members"],
+        )
+        for group in _objects(state, PODGROUPS)
+    ]
 
 
 def rows_of(state: State) -> list[Row]:
@@ -40,7 +66,8 @@ def _trainjob(state: State, trainjob: Obj) -> Iterator[Row]:
         replicated_jobs = jobset["spec"]["replicatedJobs"]
         jobs = {_part_of(job): job for job in _owned(state, JOBS, jobset)}
         finished = _verdict(jobset, "Completed", "Failed", "Suspended")
-        words = finished or f"{len(jobs)} of {len(replicated_jobs)} Jobs exist"
+        queue = jobset["metadata"].get("labels", {}).get(QUEUE, "none")
+        words = finished or f"queue {queue}, {len(jobs)} of {len(replicated_jobs)} Jobs exist"
         yield Row(1, "JobSet", jobset["metadata"]["name"], words)
         for replicated in replicated_jobs:
             job = jobs.get(replicated["name"])
@@ -54,8 +81,21 @@ def _job(state: State, job: Obj) -> Iterator[Row]:
     yield Row(2, "Job", job["metadata"]["name"], words)
     for pod in _owned(state, PODS, job):
         node = pod["spec"].get("nodeName")
-        where = f"on {node}" if node else "no node: nobody schedules"
-        yield Row(3, "Pod", pod["metadata"]["name"], f"{pod['status']['phase']}, {where}")
+        where = f"on {node}" if node else f"for {pod['spec']['schedulerName']}"
+        words = f"{pod['status']['phase']}, {where}, {_place_of(pod)}"
+        yield Row(3, "Pod", pod["metadata"]["name"], words)
+
+
+def _place_of(pod: Obj) -> str:
+    """Return where a pod stands in its group."""
+    meta = pod["metadata"]
+    group = meta.get("annotations", {}).get(GROUP)
+    return f"in {_short(group)}" if group else "in no group"
+
+
+def _short(group: str) -> str:
+    """Return the name of a group without most of its uid."""
+    return _UID.sub(lambda uid: f"{uid[0][:4]}…", group)
 
 
 def _absent(replicated: Obj) -> Iterator[Row]:

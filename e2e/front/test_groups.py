@@ -1,0 +1,362 @@
+"""The life of a group: it follows its JobSet, survives what it should, and goes when it goes."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj
+from e2e.cluster.stages import FAIL_SECONDS
+from e2e.cluster.timeline import State, Timeline
+from e2e.cluster.trainjobs import Submission, condition, pod_annotations
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import GROUP, LEAF, QUEUE, Front, carry, groups_in, pods_in, shape
+
+_APPLY = "application/apply-patch+yaml"
+_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+
+
+async def test_the_queue_follows_at_resume(front: Front, room: str) -> None:
+    """While it is suspended the label may change; the same group goes on in the new queue."""
+    job = Submission("job", "torch-distributed", room, 2, labels={QUEUE: "team-a"})
+    async with _seen(front.cluster, room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        await seen.until(lambda state: _are_assigned(state, 2), "both pods are in the group")
+        (before,) = seen.of(PODGROUPS)
+        await _merge(front.cluster, room, {"spec": {"suspend": True}})
+        await seen.until(lambda _: not seen.of(PODS), "the pods are gone")
+        await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: "team-b"}}})
+        await _merge(front.cluster, room, {"spec": {"suspend": False}})
+        await seen.until(lambda state: _are_assigned(state, 2), "both pods are back")
+        await seen.until(lambda state: _queues(state) == ["team-b"], "the group moved")
+
+    (after,) = seen.of(PODGROUPS)
+    assert before["spec"]["queue"] == "team-a"
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert {pod["metadata"]["labels"][QUEUE] for pod in seen.of(PODS)} == {"team-b"}
+
+
+async def test_what_others_wrote_survives(front: Front, room: str) -> None:
+    """A reservation, an assigned topology and a back-off stay when the queue of a group changes."""
+    job = Submission("job", "torch-distributed", room, 2, labels={QUEUE: "team-a"})
+    async with _seen(front.cluster, room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        await seen.until(lambda state: _are_assigned(state, 2), "both pods are in the group")
+        theirs = {
+            "metadata": {"annotations": {"trainer-kai.dev/reserved": "{}"}},
+            "spec": {"schedulingBackoff": 1, "topologyConstraint": {"topology": "rooms"}},
+        }
+        await _apply(front.cluster, seen.of(PODGROUPS)[0], theirs)
+        await _merge(front.cluster, room, {"spec": {"suspend": True}})
+        await seen.until(lambda _: not seen.of(PODS), "the pods are gone")
+        await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: "team-b"}}})
+        await _merge(front.cluster, room, {"spec": {"suspend": False}})
+        await seen.until(lambda state: _queues(state) == ["team-b"], "the group moved")
+
+    (group,) = seen.of(PODGROUPS)
+    assert group["metadata"]["annotations"]["trainer-kai.dev/reserved"] == "{}"
+    assert group["spec"]["schedulingBackoff"] == 1
+    assert group["spec"]["topologyConstraint"] == {"topology": "rooms"}
+
+
+async def test_drift_is_put_right_and_a_deleted_group_comes_back(front: Front, room: str) -> None:
+    """Who edits our fields, or deletes a group, changes nothing for long."""
+    job = Submission("job", "deepspeed-distributed", room, 3)
+    async with _seen(front.cluster, room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        await seen.until(lambda state: _are_assigned(state, 2), "the first pods are in the group")
+        (group,) = seen.of(PODGROUPS)
+        name = group["metadata"]["name"]
+        edit = {"spec": {"minSubGroup": 1, "queue": "mine"}}
+        await front.cluster.api.merge(PODGROUPS, room, name, edit)
+        await seen.until(
+            lambda _: seen.of(PODGROUPS)[0]["spec"] == group["spec"], "it is as it was"
+        )
+        await front.cluster.api.delete(PODGROUPS, room, name)
+        await seen.until(
+            lambda state: _uid_of_group(state) != group["metadata"]["uid"], "it is new"
+        )
+        await seen.until(lambda state: len(groups_in(state)) == 1, "it is back")
+
+    assert seen.of(PODGROUPS)[0]["spec"] == group["spec"]
+
+
+async def test_a_restart_keeps_the_group(front: Front, room: str) -> None:
+    """A JobSet that starts again brings new pods into the same group, while old ones are going."""
+    runtime = await _runtime(front.cluster, room, {"failurePolicy": {"maxRestarts": 2}})
+    job = Submission("job", runtime, room, 2, kind="TrainingRuntime", patches=_failing("2s"))
+    async with _seen(front.cluster, room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        await carry(front.cluster, seen, lambda state: _newest(state) == "1", 60)
+        await seen.until(lambda state: _attempts(state) == {"1"}, "only new pods are left", 60)
+
+    (group,) = seen.of(PODGROUPS)
+    names = {pod["metadata"]["annotations"][GROUP] for pod in seen.of(PODS)}
+    assert names == {group["metadata"]["name"]}
+    assert len({m.obj["metadata"]["uid"] for m in seen.moments if m.key.resource == PODGROUPS}) == 1
+    assert shape(group) == "2 node"
+
+
+async def test_a_namesake_is_another(front: Front, room: str) -> None:
+    """A TrainJob that is deleted and made again at once shares no group with the one before."""
+    job = Submission("job", "torch-distributed", room, 2)
+    async with _seen(front.cluster, room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        await seen.until(lambda state: _are_assigned(state, 2), "both pods are in the group")
+        old = seen.of(JOBSETS)[0]["metadata"]["uid"]
+        await front.cluster.api.delete(TRAINJOBS, room, "job")
+        await front.cluster.api.create(job.trainjob())
+        await seen.until(
+            lambda state: _are_assigned(state, 2) and not _names_in(state, old),
+            "the new one is there",
+        )
+
+    for moment in seen.moments:
+        if moment.key.resource == PODS:
+            meta = moment.obj["metadata"]
+            assert meta["annotations"][GROUP].endswith(
+                meta["labels"]["jobset.sigs.k8s.io/jobset-uid"]
+            )
+
+
+async def test_a_forged_pod_is_not_assigned(front: Front, room: str) -> None:
+    """Who writes our labels on a pod of his own gets no place in a group for it."""
+    job = Submission("job", "torch-distributed", room, 2)
+    async with _seen(front.cluster, room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        await seen.until(lambda state: _are_assigned(state, 2), "both pods are in the group")
+        await front.cluster.api.create(_forged(seen.of(PODS)[0], room, []))
+        await asyncio.sleep(1)
+
+    _check_never_assigned(seen)
+
+
+async def test_a_part_without_replicas_is_left_out(front: Front, room: str) -> None:
+    """Replicas 0 and numNodes 0 make no group, and nothing waits for them."""
+    empty = Submission("empty", "torch-distributed", room, 0)
+    async with _seen(front.cluster, room) as seen:
+        await front.cluster.api.create(empty.trainjob())
+        await front.cluster.api.create(_marked_jobset(room))
+        await seen.until(lambda state: _has_pods(state, 2), "both pods of the JobSet exist")
+        await seen.until(lambda state: len(groups_in(state)) == 1, "its group exists")
+        await seen.until(lambda state: _is_done(state, "empty"), "no nodes are done at once")
+
+    (jobset,) = [obj for obj in seen.of(JOBSETS) if obj["metadata"]["name"] == "job"]
+    assert [job["replicas"] for job in jobset["spec"]["replicatedJobs"]] == [1, 0]
+    assert [shape(group) for group in seen.of(PODGROUPS)] == ["2 node"]
+
+
+@pytest.mark.parametrize("how", ["Foreground", "Background", "Orphan"])
+async def test_deletion_needs_nobody_of_us(how: str, own_front: Front) -> None:
+    """With all our processes dead a TrainJob is deleted as without us."""
+    cluster = own_front.cluster
+    job = Submission("job", "deepspeed-distributed", "default", 3)
+    async with _seen(cluster, "default") as seen:
+        await cluster.api.create(job.trainjob())
+        await seen.until(lambda state: _are_assigned(state, 2), "the first pods are in the group")
+        await own_front.webhook.kill()
+        await own_front.podgrouper.kill()
+        path = TRAINJOBS.path("default", "job")
+        await cluster.api.request("DELETE", path, {"propagationPolicy": how})
+        if how == "Orphan":
+            await seen.until(lambda _: not seen.of(TRAINJOBS), "the TrainJob is gone")
+        else:
+            await seen.until(
+                lambda state: (
+                    not any(k.resource in {TRAINJOBS, JOBSETS, PODS, PODGROUPS} for k in state)
+                ),
+                "everything is gone",
+            )
+
+    kept = (len(seen.of(JOBSETS)), len(seen.of(PODS)), len(seen.of(PODGROUPS)))
+    assert kept == ((1, 2, 1) if how == "Orphan" else (0, 0, 0))
+    await own_front.webhook.start()
+    await own_front.podgrouper.start()
+
+
+async def test_pods_made_without_admission_are_assigned(own_front: Front) -> None:
+    """While the webhook is dead pods are made all the same; the podgrouper assigns ours.
+
+    One whose Job is not that of the JobSet is not: admission could not have told.
+    """
+    cluster = own_front.cluster
+    job = Submission("job", "deepspeed-distributed", "default", 3)
+    async with _seen(cluster, "default") as seen:
+        await cluster.api.create(job.trainjob())
+        await seen.until(lambda state: _are_assigned(state, 2), "the first pods are in the group")
+        await own_front.webhook.kill()
+        owner = _controller(await cluster.api.create(_idle_job("default")))
+        await cluster.api.create(_forged(seen.of(PODS)[0], "default", [owner]))
+        await carry(cluster, seen, lambda state: any(map(_is_launcher, _assigned(state))))
+    _check_never_assigned(seen)
+    (group,) = seen.of(PODGROUPS)
+    launcher = next(filter(_is_launcher, seen.of(PODS)))
+    assert launcher["metadata"]["labels"][LEAF] == "launcher-replica-0"
+    assert launcher["metadata"]["annotations"][GROUP] == group["metadata"]["name"]
+    await own_front.webhook.start()
+
+
+def _seen(cluster: Cluster, namespace: str) -> Timeline:
+    return cluster.timeline(TRAINJOBS, JOBSETS, JOBS, PODGROUPS, PODS, namespace=namespace)
+
+
+def _are_assigned(state: State, count: int) -> bool:
+    """Say whether there are so many pods, each with a place in a group that exists."""
+    pods = [pod for pod in pods_in(state) if not pod["metadata"].get("deletionTimestamp")]
+    known = {group["metadata"]["name"] for group in groups_in(state)}
+    return len(pods) == count and all(
+        pod["metadata"].get("annotations", {}).get(GROUP) in known
+        and LEAF in pod["metadata"]["labels"]
+        for pod in pods
+    )
+
+
+def _assigned(state: State) -> list[Obj]:
+    return [pod for pod in pods_in(state) if GROUP in pod["metadata"].get("annotations", {})]
+
+
+def _is_launcher(pod: Obj) -> bool:
+    return "launcher" in pod["metadata"]["name"]
+
+
+def _check_never_assigned(seen: Timeline) -> None:
+    forged = [m.obj["metadata"] for m in seen.moments if m.key.name == "forged"]
+    assert forged
+    assert not any(GROUP in meta.get("annotations", {}) for meta in forged)
+    assert not any(LEAF in meta["labels"] for meta in forged)
+
+
+def _has_pods(state: State, count: int) -> bool:
+    return len(pods_in(state)) == count
+
+
+def _queues(state: State) -> list[str]:
+    return [group["spec"]["queue"] for group in groups_in(state)]
+
+
+def _uid_of_group(state: State) -> str:
+    return next((group["metadata"]["uid"] for group in groups_in(state)), "")
+
+
+def _names_in(state: State, uid: str) -> bool:
+    return any(
+        pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-uid"] == uid for pod in pods_in(state)
+    )
+
+
+def _attempts(state: State) -> set[str]:
+    return {pod["metadata"]["labels"][_ATTEMPT] for pod in pods_in(state)}
+
+
+def _newest(state: State) -> str:
+    return max(_attempts(state), default="")
+
+
+def _is_done(state: State, name: str) -> bool:
+    return any(
+        key.resource == TRAINJOBS and key.name == name and condition(obj, "Complete")
+        for key, obj in state.items()
+    )
+
+
+async def _merge(cluster: Cluster, namespace: str, fields: Mapping[str, Any]) -> None:
+    await cluster.api.merge(TRAINJOBS, namespace, "job", dict(fields))
+
+
+async def _apply(cluster: Cluster, obj: Obj, fields: Mapping[str, Any]) -> None:
+    """Write fields as somebody else, who owns them from then on."""
+    meta = obj["metadata"]
+    body = {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        **fields,
+        "metadata": {"name": meta["name"], **fields.get("metadata", {})},
+    }
+    path = PODGROUPS.path(meta["namespace"], meta["name"])
+    query = {"fieldManager": "somebody-else"}
+    await cluster.api.request("PATCH", path, body, query=query, content_type=_APPLY)
+
+
+async def _runtime(cluster: Cluster, namespace: str, spec: Mapping[str, Any]) -> str:
+    """Make a runtime of the namespace's own."""
+    node = {"name": "node", "template": _template("node", step="trainer")}
+    template = {"spec": {**spec, "replicatedJobs": [node]}}
+    await cluster.api.create(
+        {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainingRuntime",
+            "metadata": {"namespace": namespace, "name": "own"},
+            "spec": {"mlPolicy": {"numNodes": 1}, "template": template},
+        }
+    )
+    return "own"
+
+
+def _template(name: str, step: str = "") -> Obj:
+    pod = {"spec": {"containers": [{"name": name, "image": "example.com/none"}]}}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": step} if step else {}
+    return {"metadata": {"labels": labels}, "spec": {"backoffLimit": 0, "template": pod}}
+
+
+def _failing(after: str) -> Mapping[str, Obj]:
+    return pod_annotations({"node": {FAIL_SECONDS: after}})
+
+
+def _idle_job(namespace: str) -> Obj:
+    """Return a Job that has nothing to do with anybody, and makes no pods."""
+    pod = {"spec": {"restartPolicy": "Never", **_template("c")["spec"]["template"]["spec"]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"namespace": namespace, "name": "idle"},
+        "spec": {"suspend": True, "template": pod},
+    }
+
+
+def _controller(job: Obj) -> Obj:
+    meta = job["metadata"]
+    own = {"name": meta["name"], "uid": meta["uid"], "controller": True}
+    return {"apiVersion": "batch/v1", "kind": "Job", **own}
+
+
+def _marked_jobset(namespace: str) -> Obj:
+    """Return a JobSet as admission leaves one, with a part that Trainer would never build."""
+    jobs = []
+    for name, replicas in (("node", 1), ("none", 0)):
+        job = _template(name)
+        job["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
+        job["spec"]["template"]["metadata"] = {"labels": {"trainer-kai.dev/gang": "Main"}}
+        job["spec"]["template"]["spec"]["schedulerName"] = "kai-scheduler"
+        jobs.append({"name": name, "replicas": replicas, "template": job})
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "namespace": namespace,
+            "name": "job",
+            "annotations": {"trainer-kai.dev/admitted": "v1"},
+        },
+        "spec": {"replicatedJobs": jobs},
+    }
+
+
+def _forged(template: Obj, namespace: str, owners: list[Obj]) -> Obj:
+    """Return a pod with all the labels of a real one."""
+    labels = {
+        key: text
+        for key, text in template["metadata"]["labels"].items()
+        if key != LEAF and "batch.kubernetes.io" not in key
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": namespace,
+            "name": "forged",
+            "labels": labels,
+            "ownerReferences": owners,
+        },
+        "spec": {"containers": [{"name": "c", "image": "example.com/none"}]},
+    }
