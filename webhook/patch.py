@@ -63,8 +63,8 @@ class Draft:
 
     def _put(self, node: Any, steps: Steps, value: Any) -> None:
         if not self._is_made(node):
-            known = isinstance(node, list) or steps[-1] in node
-            operation = "replace" if known else "add"
+            # To add a member of a map is to replace one that is there; of a list it would insert.
+            operation = "replace" if isinstance(node, list) else "add"
             self._operations.append({"op": operation, "path": pointer(steps), "value": value})
         node[steps[-1]] = value
 

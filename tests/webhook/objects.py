@@ -1,0 +1,196 @@
+"""JobSets and pods as they arrive, and what becomes of them when the patch is applied."""
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import jsonpatch
+import msgspec
+
+from trainer_kai.api.meta import Key
+from trainer_kai.policy.groups import Rules
+from webhook.cache import TrainJob
+from webhook.mutate_jobset import Facts, mutate_jobset, read_jobset
+from webhook.mutate_pod import mutate_pod
+from webhook.review import Answer, Malformed, Request, read_review
+
+__all__ = [
+    "BUNDLED",
+    "EXTERNAL",
+    "FACTS",
+    "JOBSET",
+    "POD",
+    "REVIEWS",
+    "Obj",
+    "applied",
+    "facts",
+    "job",
+    "jobset",
+    "managed",
+    "pod",
+    "recorded",
+    "request",
+    "review",
+    "reviewed",
+    "template",
+    "with_owners",
+]
+
+Obj: TypeAlias = dict[str, Any]
+
+REVIEWS: Final = Path(__file__).parent / "reviews"
+BUNDLED: Final = Rules("bundled", "kai-scheduler", "default-queue")
+EXTERNAL: Final = BUNDLED._replace(mode="external")
+JOBSET: Final = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
+POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
+UID: Final = "uid-of-the-trainjob"
+OWNER: Final = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "name": "job",
+    "uid": UID,
+    "controller": True,
+}
+
+
+def recorded(name: str) -> bytes:
+    """Return a body that the API server sent."""
+    return (REVIEWS / f"{name}.json").read_bytes()
+
+
+def facts(
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **others: Any,
+) -> Facts:
+    """Return what is known of a TrainJob with these labels and annotations."""
+    runtime = Key("", "torch-distributed")
+    return Facts(TrainJob(UID, labels or {}, annotations or {}, runtime), **others)
+
+
+FACTS: Final = facts()
+
+
+def job(name: str, scheduler: str | None = None, **parts: Any) -> Obj:
+    """Return a replicatedJob; *parts* are labels and annotations of its pods, or its own."""
+    metadata = {part: parts.pop(part) for part in ("labels", "annotations") if part in parts}
+    of_job = parts.pop("of_job", {})
+    spec: Obj = {"containers": [{"name": "node", "image": "none"}]}
+    if scheduler is not None:
+        spec["schedulerName"] = scheduler
+    pod_template = {"metadata": metadata, "spec": spec}
+    job_spec = {"parallelism": 2, "completions": 2, "template": pod_template}
+    return {
+        "name": name,
+        "replicas": 1,
+        "template": {"metadata": of_job, "spec": job_spec},
+        **parts,
+    }
+
+
+def jobset(*jobs: Obj, **parts: Any) -> Obj:
+    """Return a JobSet of a TrainJob; *parts* are of its metadata, or of its spec."""
+    metadata: Obj = {"name": "job", "namespace": "team", "ownerReferences": [OWNER]}
+    spec: Obj = {"replicatedJobs": list(jobs or [job("node")])}
+    for part, value in parts.items():
+        (spec if part in {"suspend", "managedBy", "startupPolicy"} else metadata)[part] = value
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def managed(obj: Obj) -> Obj:
+    """Return an object of which somebody applied all there is: labels and annotations."""
+    jobs = {
+        f'k:{{"name":"{it["name"]}"}}': {
+            "f:template": {"f:spec": {"f:template": {"f:metadata": _fields(template(it))}}}
+        }
+        for it in obj["spec"]["replicatedJobs"]
+    }
+    fields = {
+        "f:metadata": _fields(obj["metadata"]),
+        "f:spec": {"f:replicatedJobs": jobs, "f:suspend": {}},
+    }
+    entry = {"manager": "trainer", "operation": "Apply", "fieldsV1": fields}
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": [entry]}}
+
+
+def with_owners(obj: Obj, like: Obj) -> Obj:
+    """Return an object with the managedFields of another one."""
+    fields = like["metadata"]["managedFields"]
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": fields}}
+
+
+def _fields(metadata: Obj) -> Obj:
+    return {
+        f"f:{part}": {f"f:{name}": {} for name in metadata[part]}
+        for part in ("labels", "annotations")
+        if metadata.get(part)
+    }
+
+
+def template(replicated_job: Obj) -> Obj:
+    """Return the metadata of a replicatedJob's pods."""
+    metadata: Obj = replicated_job["template"]["spec"]["template"].get("metadata") or {}
+    return metadata
+
+
+def pod(**metadata: Any) -> Obj:
+    """Return a pod as the Job controller makes it."""
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "job",
+        "jobset.sigs.k8s.io/jobset-uid": "1-2-3",
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "jobset.sigs.k8s.io/job-index": "0",
+        "trainer-kai.dev/gang": "Main",
+    }
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    whole = {"generateName": "job-node-0-", "labels": labels, "ownerReferences": [owner]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {**whole, **metadata}, "spec": {}}
+
+
+def review(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) -> bytes:
+    """Return the body of a review: of a creation, or of an update of *old*."""
+    asked: Obj = {
+        "uid": "uid-of-the-review",
+        "kind": kind,
+        "namespace": "team",
+        "operation": "CREATE" if old is None else "UPDATE",
+        "object": obj,
+        "oldObject": old,
+        **fields,
+    }
+    whole = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    return json.dumps(whole).encode()
+
+
+def request(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) -> Request:
+    """Return a review as it is read."""
+    asked = read_review(review(obj, kind, old, **fields))
+    assert not isinstance(asked, Malformed), asked
+    return asked
+
+
+def reviewed(
+    obj: Any, known: Facts = FACTS, rules: Rules = BUNDLED, old: Any = None, **fields: Any
+) -> Answer:
+    """Return the answer to the review of a JobSet."""
+    case = read_jobset(request(obj, JOBSET, old, **fields), rules)
+    return case if isinstance(case, Answer) else mutate_jobset(case, known, rules)
+
+
+def applied(obj: Obj, answer: Answer) -> Obj:
+    """Return an object with the patch applied, as the API server does it."""
+    operations = json.loads(msgspec.json.encode(answer.operations))
+    patched: Obj = jsonpatch.JsonPatch(operations).apply(copy.deepcopy(obj))
+    return patched
+
+
+def assigned(obj: Obj, rules: Rules = BUNDLED) -> Answer:
+    """Return the answer to the review of a pod."""
+    return mutate_pod(request(obj, POD), rules.mode)
