@@ -40,7 +40,7 @@ _SUBMISSIONS: Final = (
 )
 # 4 of torch; 2 workers of DeepSpeed, its launcher comes after them; 2 initializers
 _PODS_THAT_CAN_EXIST: Final = 8
-_PIPED_WIDTH: Final = 120
+_PIPED_WIDTH: Final = 150
 _QUIET_S: Final = 3.0  # so long nothing may happen before we say that nothing will
 _PATIENCE_S: Final = 40.0
 _STYLES: Final = {"TrainJob": "bold", "JobSet": "cyan", "Job": "blue", "Pod": "yellow"}
@@ -119,7 +119,7 @@ def _table(state: State, *, plain: bool = False) -> Table:
 def _groups(state: State, *, plain: bool) -> Table:
     table = Table(title="kubectl get podgroups", box=None if plain else box.ROUNDED)
     for heading in ("name", "queue", "stage", "members"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, overflow="fold")
     for row in groups_of(state):
         table.add_row(*row)
     return table
