@@ -1,0 +1,242 @@
+"""The shell of the podgrouper: each write once, its answer remembered, nobody in the way."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.support.answers import refused
+from tests.support.jobsets import admitted, recorded
+from tests.trainer_kai.podgrouper.rosters import BUNDLED, job_of
+from trainer_kai.clock import SystemClock
+from trainer_kai.health import Health
+from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.request import Request
+from trainer_kai.kube.runner import Runner
+from trainer_kai.kube.standard import recorder
+from trainer_kai.metrics import Metrics
+from trainer_kai.podgrouper.reconcile import Podgrouper
+
+PATIENCE_S = 5.0
+
+
+class Cluster:
+    """An API server that has some objects, and writes down what is asked of it."""
+
+    def __init__(self, *refusals: Answer) -> None:
+        self.lists: dict[str, list[Any]] = {"jobsets": [], "jobs": [], "pods": [], "podgroups": []}
+        self.writes: list[tuple[Request, Any]] = []
+        self.news = asyncio.Event()
+        self.held: asyncio.Event | None = None  # until then nobody is shown any group
+        self.lines: dict[str, asyncio.Queue[bytes]] = {kind: asyncio.Queue() for kind in self.lists}
+        self._refusals = list(refusals)
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:
+        """Show what there is, take what is written."""
+        assert timeout_s > 0
+        if request.method == "GET":
+            if self.held and request.path.endswith("/podgroups"):
+                await self.held.wait()
+            items = self.lists[request.path.rpartition("/")[2]]
+            body = {"metadata": {"resourceVersion": "10"}, "items": items}
+            return Answer(200, json.dumps(body).encode())
+        assert request.body is not None
+        self.writes.append((request, json.loads(request.body)))
+        self.news.set()
+        if "/pods/" in request.path and self._refusals:
+            return self._refusals.pop(0)
+        return Answer(200, request.body)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Follow one kind."""
+        assert silence_s > 0
+        yield self._follow(self.lines[request.path.rpartition("/")[2]])
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+    def tell(self, kind: str, what: str, obj: Any) -> None:
+        """Send an event to whoever follows."""
+        self.lines[kind].put_nowait(json.dumps({"type": what, "object": obj}).encode() + b"\n")
+
+    def of(self, kind: str) -> list[tuple[Request, Any]]:
+        """Return the writes of one kind of object."""
+        return [it for it in self.writes if f"/{kind}" in it[0].path]
+
+    async def until(self, kind: str, count: int) -> None:
+        """Wait until so many of a kind were written."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.of(kind)) < count:
+                self.news.clear()
+                await self.news.wait()
+
+    async def _follow(self, lines: "asyncio.Queue[bytes]") -> AsyncIterator[bytes]:
+        while True:
+            yield await lines.get()
+
+
+@asynccontextmanager
+async def grouping(cluster: Cluster, *, leads: bool = True) -> AsyncIterator[Health]:
+    """Run a podgrouper on a cluster."""
+    clock, metrics, log, health = SystemClock(), Metrics(), structlog.get_logger(), Health()
+    client = Client(Access("https://nowhere", Token("")), cluster, clock, Unobserved())
+    events = recorder(client, "test", metrics, log)
+    grouper = Podgrouper(BUNDLED, events, metrics, log)
+    run = Runner(clock, log)
+
+    async def program(run: Runner) -> None:
+        grouper.follow(run, client, Observed(metrics), health)
+        run.start("events", events.run)
+        if leads:
+            run.start("lead", lambda: grouper.lead(client))
+        health.started()
+
+    task = asyncio.create_task(run.run(program))
+    try:
+        yield health
+    finally:
+        run.stop()
+        await task
+
+
+def jobset(runtime: str = "torch-distributed") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an admitted JobSet and its first Job, as the API server has them."""
+    obj = recorded(runtime)
+    known = admitted(obj)
+    owner = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "name": "job",
+        "uid": "trainjob-1",
+        "controller": True,
+    }
+    obj["metadata"] |= {"resourceVersion": "5", "ownerReferences": [owner]}
+    key, job = job_of(known, "node")
+    own = job.metadata.owner_references[0]
+    reference = {"apiVersion": own.api_version, "kind": own.kind, "name": own.name, "uid": own.uid}
+    metadata = {
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": job.metadata.uid,
+        "resourceVersion": "5",
+        "ownerReferences": [{**reference, "controller": True}],
+    }
+    return obj, {"metadata": metadata}
+
+
+def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod that admission has not seen."""
+    labels = {
+        "trainer-kai.dev/gang": "Main",
+        "jobset.sigs.k8s.io/jobset-name": "job",
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "jobset.sigs.k8s.io/job-index": "0",
+    }
+    meta = job["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
+    metadata = {
+        "namespace": "default",
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "6",
+        "labels": labels,
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    return {"metadata": metadata, "spec": {}, "status": {"phase": "Pending"}}
+
+
+async def test_a_group_is_applied_once_and_told_once() -> None:
+    """Forced, under our name; further events of the JobSet cost no write, nor does its echo."""
+    cluster = Cluster()
+    obj, job = jobset()
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    async with grouping(cluster):
+        await cluster.until("podgroups", 1)
+        await cluster.until("events", 1)
+        for version in ("11", "12"):
+            obj["metadata"]["resourceVersion"] = version
+            cluster.tell("jobsets", "MODIFIED", obj)
+        stored = {**cluster.of("podgroups")[0][1]}
+        stored["metadata"] = {**stored["metadata"], "uid": "g", "resourceVersion": "13"}
+        cluster.tell("podgroups", "ADDED", stored)
+        await asyncio.sleep(0.1)
+
+    assert len(cluster.writes) == 2
+    request, _ = cluster.of("podgroups")[0]
+    assert dict(request.query) == {"fieldManager": "trainer-kai-podgrouper", "force": "true"}
+    (_, event) = cluster.of("events")[0]
+    assert event["involvedObject"]["kind"] == "TrainJob"
+    assert event["involvedObject"]["uid"] == "trainjob-1"
+    assert event["message"] == "Queue team-a: 4 node (1/1)"
+
+
+async def test_nobody_writes_but_the_leader() -> None:
+    """A follower knows everything, and does nothing about it."""
+    cluster = Cluster()
+    obj, job = jobset()
+    cluster.lists |= {"jobsets": [obj], "jobs": [job], "pods": [straggler("a", job)]}
+    async with grouping(cluster, leads=False) as health:
+        async with asyncio.timeout(PATIENCE_S):
+            while any(health.readiness().values()):
+                await asyncio.sleep(0.01)
+        cluster.tell("jobsets", "MODIFIED", obj)
+        await asyncio.sleep(0.1)
+
+    assert cluster.writes == []
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [refused(404, reason="NotFound"), refused(409, reason="Conflict")],
+    ids=["gone", "another of its name"],
+)
+async def test_a_pod_that_is_gone_keeps_nobody_waiting(refusal: Answer) -> None:
+    """The others are assigned all the same, each by its uid."""
+    cluster = Cluster(refusal)
+    obj, job = jobset()
+    pods = [straggler(name, job) for name in ("a", "b")]
+    cluster.lists |= {"jobsets": [obj], "jobs": [job], "pods": pods}
+    async with grouping(cluster):
+        await cluster.until("pods", 2)
+        await asyncio.sleep(0.05)
+
+    assert [body["metadata"]["uid"] for _, body in cluster.of("pods")] == ["uid-a", "uid-b"]
+
+
+async def test_nothing_is_written_before_everything_is_known() -> None:
+    """A group that exists and was not listed yet would be applied for nothing."""
+    cluster = Cluster()
+    obj, job = jobset()
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    cluster.held = held = asyncio.Event()
+    async with grouping(cluster):
+        await asyncio.sleep(0.1)
+        assert cluster.writes == []
+        held.set()
+        await cluster.until("podgroups", 1)
+
+
+async def test_what_never_runs_is_a_warning() -> None:
+    """People look at the TrainJob; there it is said."""
+    cluster = Cluster()
+    obj, job = jobset("deepspeed-distributed")
+    first, second = obj["spec"]["replicatedJobs"]
+    third = {**second, "name": "never", "dependsOn": [{"name": "nobody", "status": "Ready"}]}
+    obj["spec"]["replicatedJobs"] = [first, second, third]
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    async with grouping(cluster):
+        await cluster.until("events", 2)
+
+    warnings = [body for _, body in cluster.of("events") if body["type"] == "Warning"]
+    assert [warning["reason"] for warning in warnings] == ["CannotRun"]
+    assert "'nobody'" in warnings[0]["message"]
