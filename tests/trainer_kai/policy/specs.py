@@ -64,7 +64,8 @@ def any_jobset(draw: st.DrawFn) -> JobSet:
             before = st.sampled_from(names[: number + (draw(st.integers(0, 19)) == 0)])
             edge = st.tuples(before, st.sampled_from(["Ready", "Complete"]))
             after = [" ".join(pair) for pair in draw(st.lists(edge, max_size=3))]
-        jobs.append(rjob(name, *after, **_fields(draw)))
+        is_plain = draw(st.booleans())
+        jobs.append(rjob(name, *after, **({} if is_plain else _fields(draw))))
     minimum = draw(st.sampled_from([None, None, None, None, "1", "2", "9", "0", "x"]))
     annotations = {_MIN: minimum} if minimum else {}
     order = "InOrder" if in_order else "AnyOrder"
@@ -78,7 +79,7 @@ def _fields(draw: st.DrawFn) -> Obj:
         "completions": draw(st.sampled_from([1, 2, 2, 3, 4, None, 0])),
         "step": draw(st.sampled_from([None, None, None, "dataset-initializer", "trainer"])),
         "scheduler": draw(st.sampled_from(["kai-scheduler"] * 4 + ["", "default-scheduler"])),
-        "minimum": draw(st.sampled_from([None, None, None, None, "1", "2", "9", "0", "x"])),
+        "minimum": draw(st.sampled_from([None] * 4 + ["1", "2", "9", "0", "x"])),
     }
     is_list = draw(st.integers(0, 3)) == 0
     if is_list or fields["completions"] is None:
