@@ -166,6 +166,7 @@ async def test_a_group_is_applied_once_and_told_once() -> None:
         for version in ("11", "12"):
             obj["metadata"]["resourceVersion"] = version
             cluster.tell("jobsets", "MODIFIED", obj)
+        await asyncio.sleep(0.1)  # what is written is known from its answer, not from its echo
         stored = {**cluster.of("podgroups")[0][1]}
         stored["metadata"] = {**stored["metadata"], "uid": "g", "resourceVersion": "13"}
         cluster.tell("podgroups", "ADDED", stored)
