@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import jsonpatch
 import msgspec
@@ -20,11 +20,16 @@ __all__ = [
     "BUNDLED",
     "EXTERNAL",
     "FACTS",
+    "GANG",
     "JOBSET",
+    "OWNER",
     "POD",
+    "QUEUE",
     "REVIEWS",
     "Obj",
+    "Written",
     "applied",
+    "assigned",
     "facts",
     "job",
     "jobset",
@@ -36,6 +41,7 @@ __all__ = [
     "reviewed",
     "template",
     "with_owners",
+    "written",
 ]
 
 Obj: TypeAlias = dict[str, Any]
@@ -45,6 +51,8 @@ BUNDLED: Final = Rules("bundled", "kai-scheduler", "default-queue")
 EXTERNAL: Final = BUNDLED._replace(mode="external")
 JOBSET: Final = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
 POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
+QUEUE: Final = "kai.scheduler/queue"
+GANG: Final = "trainer-kai.dev/gang"
 UID: Final = "uid-of-the-trainjob"
 OWNER: Final = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -194,3 +202,28 @@ def applied(obj: Obj, answer: Answer) -> Obj:
 def assigned(obj: Obj, rules: Rules = BUNDLED) -> Answer:
     """Return the answer to the review of a pod."""
     return mutate_pod(request(obj, POD), rules.mode)
+
+
+class Written(NamedTuple):
+    """What of a JobSet is ours to write."""
+
+    queue: str | None
+    annotations: Mapping[str, str]
+    jobs: Mapping[str, tuple[str | None, str | None, str | None]]  # scheduler, queue, gang
+
+
+def written(obj: Obj) -> Written:
+    """Read off a JobSet what is ours to write, and the labels beside the queue."""
+    meta = obj["metadata"]
+    return Written(
+        (meta.get("labels") or {}).get(QUEUE),
+        meta.get("annotations") or {},
+        {
+            it["name"]: (
+                it["template"]["spec"]["template"]["spec"].get("schedulerName"),
+                (template(it).get("labels") or {}).get(QUEUE),
+                (template(it).get("labels") or {}).get(GANG),
+            )
+            for it in obj["spec"]["replicatedJobs"]
+        },
+    )

@@ -1,0 +1,263 @@
+"""JobSets that are suspended, or on the way into or out of it."""
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.webhook.objects import (
+    BUNDLED,
+    EXTERNAL,
+    FACTS,
+    GANG,
+    QUEUE,
+    Obj,
+    Written,
+    applied,
+    facts,
+    job,
+    jobset,
+    managed,
+    recorded,
+    reviewed,
+    with_owners,
+    written,
+)
+from trainer_kai.policy.groups import Rules
+from webhook.mutate_jobset import Facts
+from webhook.review import UNTOUCHED
+
+Changes: TypeAlias = Mapping[str, str | None]
+
+KAI = "kai-scheduler"
+ADMITTED = "trainer-kai.dev/admitted"
+MARKED = {ADMITTED: "v1"}
+SKIP = "kai.scheduler/skip-podgrouper"
+
+
+def admitted(obj: Obj, known: Facts = FACTS, rules: Rules = BUNDLED) -> Obj:
+    """Return a JobSet as it is after its creation, suspended."""
+    obj = managed(obj)
+    made = applied(obj, reviewed(obj, known, rules))
+    made["spec"]["suspend"] = True
+    return with_owners(made, obj)
+
+
+def changed(obj: Obj, annotations: Changes, labels: Changes | None = None) -> Obj:
+    """Return a JobSet with other labels or annotations; None takes one away."""
+    other = copy.deepcopy(obj)
+    for part, changes in (("labels", labels or {}), ("annotations", annotations)):
+        members = other["metadata"].setdefault(part, {})
+        for name, value in changes.items():
+            members.pop(name, None)
+            if value is not None:
+                members[name] = value
+    return other
+
+
+def relabelled(obj: Obj, name: str, value: str | None) -> Obj:
+    """Return a JobSet whose pod templates have another label."""
+    other = copy.deepcopy(obj)
+    for it in other["spec"]["replicatedJobs"]:
+        members = it["template"]["spec"]["template"]["metadata"]["labels"]
+        members.pop(name, None)
+        if value is not None:
+            members[name] = value
+    return other
+
+
+class Update(NamedTuple):
+    """A JobSet before and after, and what is known of its TrainJob."""
+
+    old: Obj
+    new: Obj
+    facts: Facts = FACTS
+    rules: Rules = BUNDLED
+
+
+PLAIN = admitted(jobset())
+TEAM_T = admitted(jobset(), facts({QUEUE: "t"}))
+OVERWRITTEN = admitted(
+    jobset(job("node", labels={QUEUE: "p"}), labels={QUEUE: "j"}), facts({QUEUE: "t"})
+)
+OUTSIDE = admitted(
+    jobset(job("node"), job("after", dependsOn=[{"name": "node", "status": "Ready"}])),
+    rules=EXTERNAL,
+)
+HIS_OWN = admitted(jobset(annotations={SKIP: "true"}))
+WHOLE = {"node": (KAI, "default-queue", "Main")}
+
+UPDATES = [
+    Case("nothing changed", Update(PLAIN, PLAIN), Written("default-queue", MARKED, WHOLE)),
+    Case(
+        "the TrainJob was given a queue",
+        Update(PLAIN, PLAIN, facts({QUEUE: "t"})),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "the TrainJob was given another queue",
+        Update(TEAM_T, TEAM_T, facts({QUEUE: "u"})),
+        Written("u", MARKED, {"node": (KAI, "u", "Main")}),
+    ),
+    Case(
+        "its label was taken away: what we wrote is nobody's wish",
+        Update(TEAM_T, TEAM_T, facts(namespace={QUEUE: "n"})),
+        Written("n", MARKED, {"node": (KAI, "n", "Main")}),
+    ),
+    Case(
+        "its label was taken away, and Trainer wrote its own again",
+        Update(OVERWRITTEN, relabelled(changed(OVERWRITTEN, {}, {QUEUE: "j"}), QUEUE, "p")),
+        Written("j", MARKED, {"node": (KAI, "p", "Main")}),
+    ),
+    Case(
+        "Trainer wrote its own again, and the label still outranks it",
+        Update(
+            OVERWRITTEN,
+            relabelled(changed(OVERWRITTEN, {}, {QUEUE: "j"}), QUEUE, "p"),
+            facts({QUEUE: "t"}),
+        ),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "marks that got lost come back",
+        Update(PLAIN, relabelled(changed(PLAIN, {ADMITTED: None}), GANG, None)),
+        Written("default-queue", MARKED, WHOLE),
+    ),
+    Case(
+        "marks that were changed are put right",
+        Update(PLAIN, relabelled(changed(PLAIN, {ADMITTED: "v7"}), GANG, "x")),
+        Written("default-queue", MARKED, WHOLE),
+    ),
+    Case(
+        "beside an external scheduler the annotation comes back, too",
+        Update(OUTSIDE, changed(OUTSIDE, {SKIP: None}), rules=EXTERNAL),
+        Written(
+            "default-queue",
+            {**MARKED, SKIP: "true"},
+            {"node": (KAI, "default-queue", "node"), "after": (KAI, "default-queue", "after")},
+        ),
+    ),
+    Case(
+        "who grouped by himself goes on to",
+        Update(HIS_OWN, relabelled(HIS_OWN, GANG, "Main")),
+        Written("default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}),
+    ),
+    Case(
+        "who wants to begin with it is too late",
+        Update(PLAIN, changed(PLAIN, {SKIP: "true"})),
+        Written("default-queue", {**MARKED, SKIP: "true"}, WHOLE),
+    ),
+    Case(
+        "a wish that the TrainJob has now",
+        Update(PLAIN, PLAIN, facts(annotations={"kai.scheduler/topology": "racks"})),
+        Written("default-queue", {**MARKED, "kai.scheduler/topology": "racks"}, WHOLE),
+    ),
+    Case(
+        "the queue of a runtime that no label can name changes nothing",
+        Update(TEAM_T, TEAM_T, facts(runtime_queue="Team A")),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", UPDATES, ids=ids)
+def test_what_is_written(case: Case[Update, Written]) -> None:
+    """The patch says it, applies, and is not needed a second time."""
+    old, new, known, rules = case.given
+
+    answer = reviewed(new, known, rules, old)
+    patched = applied(new, answer)
+
+    assert answer.refusal is None
+    assert written(patched) == case.want
+    assert reviewed(patched, known, rules, old).operations == ()
+
+
+def test_a_scheduler_name_is_never_added() -> None:
+    """JobSet refuses it, and the TrainJob would be stuck for good."""
+    bare = copy.deepcopy(PLAIN)
+    del bare["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["schedulerName"]
+
+    answer = reviewed(bare, facts({QUEUE: "t"}), BUNDLED, bare)
+
+    assert written(applied(bare, answer)).jobs == {"node": (None, "t", "Main")}
+
+
+def running(obj: Obj) -> Obj:
+    """Return a JobSet that is not suspended."""
+    other = copy.deepcopy(obj)
+    other["spec"]["suspend"] = False
+    return other
+
+
+LEFT: list[Case[tuple[Any, Obj], None]] = [
+    Case("one that runs", (running(PLAIN), running(PLAIN)), None),
+    Case("one that was never admitted", (changed(PLAIN, {ADMITTED: None}), PLAIN), None),
+    Case("one with a mark of somebody else", (changed(PLAIN, {ADMITTED: "v0"}), PLAIN), None),
+    Case("one without a past", ({}, PLAIN), None),
+    Case("one whose past cannot be read", ({"metadata": 7}, PLAIN), None),
+    Case(
+        "one that is being deleted",
+        (
+            PLAIN,
+            {
+                **PLAIN,
+                "metadata": {**PLAIN["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            },
+        ),
+        None,
+    ),
+    Case(
+        "one that belongs to nobody any more",
+        (PLAIN, {**PLAIN, "metadata": {**PLAIN["metadata"], "ownerReferences": []}}),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LEFT, ids=ids)
+def test_what_is_left_alone(case: Case[tuple[Any, Obj], None]) -> None:
+    """Although the TrainJob names another queue."""
+    old, new = case.given
+
+    assert reviewed(new, facts({QUEUE: "t"}), BUNDLED, old) == UNTOUCHED
+
+
+@pytest.mark.parametrize(("old", "new"), [(True, False), (False, True), (True, True)])
+def test_suspended_before_or_after_is_suspended(old: bool, new: bool) -> None:
+    """That is when JobSet lets labels change."""
+    before, after = copy.deepcopy(PLAIN), copy.deepcopy(PLAIN)
+    before["spec"]["suspend"], after["spec"]["suspend"] = old, new
+
+    answer = reviewed(after, facts({QUEUE: "t"}), BUNDLED, before)
+
+    assert written(applied(after, answer)).queue == "t"
+
+
+def test_nothing_is_refused_any_more() -> None:
+    """What would have been refused at creation is told, and goes on."""
+    both = copy.deepcopy(PLAIN)
+    both["metadata"]["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"] = "rack"
+    labels = both["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]["labels"]
+    labels["scheduling.x-k8s.io/pod-group"] = "job"
+
+    answer = reviewed(both, facts(runtime_queue="Team A"), BUNDLED, both)
+
+    assert answer.refusal is None
+    assert "the queue stays as it is" in answer.warnings[0]
+
+
+def test_a_real_update_follows_the_label() -> None:
+    """As the API server sends it: Trainer's suspend, with our labels on it."""
+    asked = json.loads(recorded("jobset-update"))["request"]
+    old, new = asked["oldObject"], asked["object"]
+
+    stays = reviewed(new, facts({QUEUE: "team-b"}), BUNDLED, old)
+    falls_back = applied(new, reviewed(new, FACTS, BUNDLED, old))
+
+    assert stays.operations == ()
+    assert written(falls_back).queue == "default-queue"
+    assert {it[1] for it in written(falls_back).jobs.values()} == {"default-queue"}

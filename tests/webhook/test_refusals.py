@@ -1,0 +1,134 @@
+"""JobSets that are refused when they are made, and those that are left to another scheduler."""
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.webhook.objects import FACTS, QUEUE, Obj, facts, job, jobset, managed, reviewed
+from webhook.mutate_jobset import Facts
+from webhook.review import UNTOUCHED, Refusal
+
+COSCHEDULED: Obj = {"labels": {"scheduling.x-k8s.io/pod-group": "job"}}
+VOLCANO: Obj = {"annotations": {"scheduling.k8s.io/group-name": "job"}}
+EXCLUSIVE: Obj = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+STRATEGY: Obj = {"alpha.jobset.sigs.k8s.io/node-selector": "true"}
+
+
+class Given(NamedTuple):
+    """A JobSet, and what is known of its TrainJob."""
+
+    obj: Obj
+    facts: Facts = FACTS
+
+
+LEFT = [
+    Case("coscheduling", Given(jobset(job("node", **COSCHEDULED))), None),
+    Case("volcano", Given(jobset(job("node", **VOLCANO))), None),
+    Case("volcano, by name", Given(jobset(job("node", "volcano", **VOLCANO))), None),
+    Case("both of them", Given(jobset(job("node", **COSCHEDULED, **VOLCANO))), None),
+    Case(
+        "although the namespace has a queue",
+        Given(jobset(job("node", **VOLCANO)), facts(namespace={QUEUE: "n"})),
+        None,
+    ),
+    Case(
+        "although the TrainJob has a priority",
+        Given(jobset(job("node", **VOLCANO)), facts({"priorityClassName": "train"})),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LEFT, ids=ids)
+def test_whoever_chose_another_scheduler_gets_that(case: Case[Given, None]) -> None:
+    """Nothing is injected, no mark, no warning."""
+    assert reviewed(case.given.obj, case.given.facts) == UNTOUCHED
+
+
+NODE = job("node", **VOLCANO)
+BOTH = [
+    Case("the TrainJob's label", Given(jobset(NODE), facts({QUEUE: "t"})), "of the TrainJob"),
+    Case(
+        "the runtime's field",
+        Given(jobset(NODE), facts(runtime_queue="r")),
+        "podGroupPolicy.kaiScheduler.queue",
+    ),
+    Case("the JobSet's label", Given(managed(jobset(NODE, labels={QUEUE: "j"}))), "of the JobSet"),
+    Case(
+        "a pod template's label",
+        Given(managed(jobset(NODE, job("a", labels={QUEUE: "p"})))),
+        "of a pod template",
+    ),
+    Case(
+        "our scheduler's name",
+        Given(jobset(job("node", "kai-scheduler", **VOLCANO))),
+        "schedulerName: kai-scheduler in a pod template",
+    ),
+    Case(
+        "although no pod is ours",
+        Given(jobset(job("node", "volcano", **VOLCANO)), facts({QUEUE: "t"})),
+        "of the TrainJob",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BOTH, ids=ids)
+def test_two_schedulers_are_refused(case: Case[Given, str]) -> None:
+    """Both are named, and what to remove."""
+    refusal = reviewed(case.given.obj, case.given.facts).refusal
+
+    assert refusal is not None
+    assert refusal.code == 422
+    assert "podGroupPolicy.volcano of the runtime" in refusal.message
+    assert case.want in refusal.message.partition("Remove")[0]
+    assert case.want in refusal.message.partition("Remove")[2]
+
+
+PODS_ALONE = [
+    Case("on the JobSet", jobset(annotations=EXCLUSIVE), "metadata"),
+    Case(
+        "on a Job",
+        jobset(job("a"), job("node", of_job={"annotations": EXCLUSIVE})),
+        "spec.replicatedJobs[1].template.metadata",
+    ),
+    Case(
+        "with a strategy that JobSet does not see there",
+        jobset(job("node", of_job={"annotations": EXCLUSIVE}), annotations=STRATEGY),
+        "spec.replicatedJobs[0].template.metadata",
+    ),
+    Case("with the strategy", jobset(annotations=EXCLUSIVE | STRATEGY), None),
+    Case(
+        "with the strategy on a Job",
+        jobset(job("node", of_job={"annotations": EXCLUSIVE | STRATEGY})),
+        None,
+    ),
+    Case(
+        "on a Job of another scheduler",
+        jobset(job("node"), job("a", "other", of_job={"annotations": EXCLUSIVE})),
+        None,
+    ),
+    Case("of another scheduler altogether", jobset(job("a", "other"), annotations=EXCLUSIVE), None),
+]
+
+
+@pytest.mark.parametrize("case", PODS_ALONE, ids=ids)
+def test_exclusive_placement(case: Case[Obj, str | None]) -> None:
+    """Without node selectors the leaders start alone, which a gang never does."""
+    refusal = reviewed(case.given).refusal
+
+    if case.want is None:
+        assert refusal is None
+    else:
+        assert refusal is not None
+        assert refusal.code == 422
+        assert refusal.message.startswith(f"{case.want}.annotations[alpha.jobset")
+
+
+def test_a_queue_that_no_label_can_name_is_refused() -> None:
+    """The API server would refuse the JobSet, and not know where the name comes from."""
+    assert reviewed(jobset(), facts(runtime_queue="Team A")).refusal == Refusal(
+        422,
+        "the queue comes from the runtime's podGroupPolicy.kaiScheduler.queue: 'Team A' must be "
+        "at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit",
+    )
