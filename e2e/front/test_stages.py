@@ -79,7 +79,7 @@ async def test_a_shipped_runtime_reaches_complete(
     _check_members(seen)
     writes = await _our_writes(front.cluster, mark, room)
     assert writes <= len(groups) + 1
-    units = " → ".join(shape(group) for group in sorted(groups, key=_stage))
+    units = _in_stages(groups)
     took = f"{seen.moments[-1].at_s:.1f} s"
     stage_table.append(
         (runtime, f"{nodes}", f"{len(groups)}", units, f"{len(bound)}", f"{writes}", took)
@@ -120,7 +120,7 @@ async def test_flat_groups_carry_a_runtime_too(
     assert jobset["metadata"]["annotations"]["kai.scheduler/skip-podgrouper"] == "true"
     assert not any("subGroups" in group["spec"] for group in groups)
     assert not any(LEAF in pod["metadata"]["labels"] for pod in _all_pods(seen))
-    units = " → ".join(shape(group) for group in groups)
+    units = _in_stages(groups)
     took = f"{seen.moments[-1].at_s:.1f} s"
     row = (f"{runtime} (external)", "4", f"{len(groups)}", units, f"{len(bound)}", "", took)
     stage_table.append(row)
@@ -148,6 +148,14 @@ async def _our_writes(cluster: Cluster, mark: int, namespace: str) -> int:
         if "trainer-kai" in write.user and write.namespace == namespace and write.status < 300
     ]
     return len(ours)
+
+
+def _in_stages(groups: list[Obj]) -> str:
+    """Write down the units, those of one stage beside each other."""
+    stages: dict[str, list[str]] = {}
+    for group in sorted(groups, key=_stage):
+        stages.setdefault(_stage(group).partition(" ")[0], []).append(shape(group))
+    return " → ".join(", ".join(units) for units in stages.values())
 
 
 def _stage(group: Obj) -> str:

@@ -58,9 +58,10 @@ def groups(
 ) -> Iterator[Fields]:
     """Yield the wanted groups of a JobSet; *counts* are its pods, for an external scheduler."""
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
-    for number, unit in enumerate(plan.units, 1):
+    levels = _levels(plan)
+    for unit, level in zip(plan.units, levels, strict=True):
         annotations = {
-            STAGE: _stage(unit, number, len(plan.units)),
+            STAGE: _stage(unit, level, max(levels)),
             MEMBERS: _members(unit),
             TOP_OWNER: _owner_text(jobset),
         }
@@ -119,14 +120,24 @@ def _owner_text(jobset: JobSet) -> str:
     )
 
 
-def _stage(unit: Unit, number: int, total: int) -> str:
+def _levels(plan: Outline) -> list[int]:
+    """Return for each unit how many stages there are up to it; those before it stand before it."""
+    levels: list[int] = []
+    level_of: dict[str, int] = {}
+    for unit in plan.units:
+        levels.append(1 + max((level_of.get(edge.before, 0) for edge in unit.after), default=0))
+        level_of |= {member.name: levels[-1] for member in unit.members}
+    return levels
+
+
+def _stage(unit: Unit, level: int, last: int) -> str:
     ahead: dict[str, list[str]] = {}
     for edge in unit.after:
         ahead.setdefault(edge.status, []).append(edge.before)
     after = " and ".join(
         f"{', '.join(dict.fromkeys(names))} {status}" for status, names in ahead.items()
     )
-    return f"{number}/{total}" + (f" after {after}" if after else "")
+    return f"{level}/{last}" + (f" after {after}" if after else "")
 
 
 def _members(unit: Unit) -> str:

@@ -304,10 +304,12 @@ def test_the_group_of_a_stage_says_after_what() -> None:
         named = (group["metadata"]["annotations"] for group in wanted(of, rules))
         return [annotations["trainer-kai.dev/stage"] for annotations in named]
 
-    assert stages(BUNDLED) == ["1/3", "2/3", "3/3 after x, y Complete"]
-    assert stages(EXTERNAL)[2:] == [
-        "3/4 after x, y Complete",
-        "4/4 after a Ready and x Complete",
+    assert stages(BUNDLED) == ["1/2", "1/2", "2/2 after x, y Complete"]
+    assert stages(EXTERNAL) == [
+        "1/3",
+        "1/3",
+        "2/3 after x, y Complete",
+        "3/3 after a Ready and x Complete",
     ]
 
 
