@@ -133,6 +133,9 @@ class Server(_Model):
     drain_s: float = Field(default=3.0, ge=0, le=4, allow_inf_nan=False)
     """How long it goes on answering once it is told to stop: not everybody has heard of it yet."""
 
+    runtimes_s: _Seconds = 60.0
+    """How often runtimes are read anew, for a field that their definition did not have before."""
+
 
 class Tls(_Model):
     """The certificate of the webhook, and who is told its authority."""

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+from structlog.typing import FilteringBoundLogger
+
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.clock import SystemClock
 from trainer_kai.config import read_or_exit
@@ -12,6 +14,7 @@ from trainer_kai.health import Health, HealthServer
 from trainer_kai.kube import runner
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import process_client
+from trainer_kai.kube.errors import ApiError
 from trainer_kai.kube.known import Change, What
 from trainer_kai.kube.locate import find_access
 from trainer_kai.kube.observed import Observed
@@ -62,6 +65,24 @@ def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: He
     )
 
 
+async def read_anew(
+    client: Client, cache: Cache, every_s: float, log: FilteringBoundLogger
+) -> None:
+    """Read all runtimes every now and then, although they are followed.
+
+    A watch that was open when their definition was patched goes on as if it had not been: it leaves
+    the new field out, for two minutes, and never tells those runtimes again.
+    """
+    while True:
+        await client.clock.sleep(every_s)
+        for resource in (RUNTIMES, CLUSTER_RUNTIMES):
+            try:
+                for runtime in await client.list(Target(resource)):
+                    cache.put_runtime(runtime)
+            except ApiError as error:
+                log.warning("runtimes not read", resource=str(resource), error=str(error))
+
+
 async def webhook(run: Runner, settings: WebhookSettings) -> None:
     """Wire the process up and start its services."""
     clock, metrics, health, log = SystemClock(), Metrics(), Health(), logger(__package__ or "")
@@ -73,6 +94,8 @@ async def webhook(run: Runner, settings: WebhookSettings) -> None:
     client = await run.enter("client", process_client(access, clock, seen))
     cache = Cache()
     follow(run, client, cache, seen, health)
+    every_s = settings.server.runtimes_s
+    run.start("read runtimes anew", lambda: read_anew(client, cache, every_s, log))
     keeper = Keeper(client, settings.tls, clock, log)
     health.needs("certificate loaded", keeper.not_loaded)
     health.needs("authority published", keeper.not_published)
