@@ -15,7 +15,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import ADMISSION_REGISTRATION
+from trainer_kai.api.names import ADMISSION_REGISTRATION, TLS_SECRET
 from trainer_kai.api.resource import Resource
 from trainer_kai.clock import Clock
 from trainer_kai.kube.client import Client
@@ -38,7 +38,6 @@ __all__ = [
 _SOON_S: Final = 1.0
 _RECHECK_S: Final = 15.0
 _MANAGER: Final = "trainer-kai-webhook"
-_TYPE: Final = "kubernetes.io/tls"
 _FILES: Final = {
     "authority": "ca.crt",
     "authority_key": "ca.key",
@@ -183,7 +182,12 @@ class Keeper:
     async def _write(self, pair: Pair, found: Secret | None, why: str) -> Pair | None:
         parts = pair._asdict()
         data = {file: base64.b64encode(parts[part]).decode() for part, file in _FILES.items()}
-        body: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "data": data, "type": _TYPE}
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "data": data,
+            "type": TLS_SECRET,
+        }
         metadata = {"name": self._secret.name, "namespace": self._secret.namespace}
         write = Write(field_manager=_MANAGER)
         try:
