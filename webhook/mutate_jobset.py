@@ -36,6 +36,7 @@ from webhook.refusals import (
     refuse_both,
     refuse_exclusive,
     refuse_queue,
+    refuse_size,
 )
 from webhook.review import UNTOUCHED, Answer, Request, unreadable
 
@@ -99,6 +100,9 @@ def read_jobset(request: Request, rules: Rules) -> Reviewed | Answer:
 
 def mutate_jobset(case: Reviewed, facts: Facts, rules: Rules) -> Answer:
     """Decide what to write."""
+    too_many = refuse_size(case.jobset)
+    if too_many:
+        return Answer(refusal=too_many) if case.is_create else Answer(warnings=(too_many.message,))
     owned = Owned(case.tree["metadata"])
     asked = _asked(case, facts, owned)
     choice = choose(asked, rules.default_queue)

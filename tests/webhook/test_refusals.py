@@ -7,6 +7,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.webhook.objects import FACTS, QUEUE, Obj, facts, job, jobset, managed, reviewed
 from webhook.mutate_jobset import Facts
+from webhook.refusals import MOST_JOBS
 from webhook.review import UNTOUCHED, Refusal
 
 COSCHEDULED: Obj = {"labels": {"scheduling.x-k8s.io/pod-group": "job"}}
@@ -132,3 +133,37 @@ def test_a_queue_that_no_label_can_name_is_refused() -> None:
         "the queue comes from the runtime's podGroupPolicy.kaiScheduler.queue: 'Team A' must be "
         "at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit",
     )
+
+
+def chain(length: int, width: int) -> Obj:
+    """Return a JobSet of which each job waits for some before it."""
+    jobs = []
+    for i in range(length):
+        before = [{"name": f"j{j}", "status": "Ready"} for j in range(max(0, i - width), i)]
+        jobs.append(job(f"j{i}", dependsOn=before))
+    return jobset(*jobs)
+
+
+MANY: list[Case[Obj, str | None]] = [
+    Case("as many as are planned", chain(MOST_JOBS, 1), None),
+    Case("one more", chain(MOST_JOBS + 1, 0), "65 are more than the 64 that are planned"),
+    Case("too many edges", chain(MOST_JOBS, 20), "1070 dependencies are more than 640"),
+]
+
+
+@pytest.mark.parametrize("case", MANY, ids=ids)
+def test_what_takes_long_to_plan_is_refused(case: Case[Obj, str | None]) -> None:
+    """Everybody else's pods would wait for it. What exists already stays as it is."""
+    refusal = reviewed(case.given).refusal
+
+    if case.want is None:
+        assert refusal is None
+    else:
+        assert refusal is not None
+        assert refusal.code == 422
+        assert case.want in refusal.message
+        case.given["metadata"]["annotations"] = {"trainer-kai.dev/admitted": "v1"}
+        case.given["spec"]["suspend"] = True
+        later = reviewed(case.given, old=case.given)
+        assert (later.refusal, later.operations) == (None, ())
+        assert case.want in later.warnings[0]

@@ -1,0 +1,253 @@
+"""Sends broken reviews to a real server for as long as it is told: `python -m tests.webhook.fuzz`.
+
+Real reviews are changed at random: bytes flipped, cut and doubled, fields dropped, types changed,
+texts made huge or strange, nests made deep. The server runs in a process of its own, so that its
+memory can be measured. Each must be answered in time and without a 5xx; what answers at the end as
+at the beginning is a process that nothing harmed.
+"""
+
+import argparse
+import asyncio
+import copy
+import io
+import itertools
+import json
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+
+from tests.support.tree import ROOT
+from tests.webhook.objects import REVIEWS
+from tests.webhook.serving import serving, trainjob
+from trainer_kai.api.meta import Key
+from trainer_kai.clock import SystemClock
+from trainer_kai.kube.errors import Refusal, Unavailable
+from trainer_kai.log import configure
+from webhook.cache import TrainJob, kept
+
+__all__ = ["Result", "fuzz"]
+
+_IN_FLIGHT: Final = 8
+_LONGEST: Final = 17 << 20
+_ANSWER_S: Final = 8.0
+_GROWTH_MIB: Final = 48  # what the largest bodies under way at once may leave behind
+_PATHS: Final = {"jobset": "/mutate/jobset", "pod": "/mutate/pod"}
+_GOOD: Final = {"patched", "allowed", "denied with 503"}  # when the TrainJob cannot be read
+_STRANGE: Final[tuple[Any, ...]] = (
+    *(None, True, 0, -1, 2**63, 2**200, 1e308, "", "x" * 20_000, [], {}, [[]], {"": ""}),
+    *("\x00", "\u202e\U0001f600", "a\r\nb: c", "../..", "~1/~0", "{{}}", "\u017f", "true", "v1"),
+    *([None], [{"name": "node"}] * 50, {"kai.scheduler/queue": 7}, {"a": {"b": {"c": None}}}),
+)
+
+
+class Result(NamedTuple):
+    """What came of a run."""
+
+    answers: Counter[str]  # by status, or by what a review said
+    longest_s: float
+    mebibytes: tuple[float, float]  # of the server, warm and at the end
+
+    def check(self) -> None:
+        """Raise for whatever must not be."""
+        bad = [it for it in self.answers if it[0] == "5" or it == "failed" or "no answer" in it]
+        assert not bad, self.answers
+        assert self.longest_s < _ANSWER_S, f"an answer took {self.longest_s:.1f} s"
+        before, after = self.mebibytes
+        assert after - before < _GROWTH_MIB, f"from {before:.0f} to {after:.0f} MiB"
+
+
+async def fuzz(seconds: float, seed: int) -> Result:
+    """Send broken reviews for so long."""
+    chance = random.Random(seed)
+    bodies = [(_PATHS[it.name.partition("-")[0]], it.read_bytes()) for it in _reviews()]
+    answers: Counter[str] = Counter()
+    longest_s = 0.0
+    async with _server() as (url, pid, session):
+        for path, body in bodies * 50:
+            await _send(session, url + path, body)
+        warm = _resident_mib(pid)
+        until = time.monotonic() + seconds
+
+        async def send_on() -> None:
+            nonlocal longest_s
+            while time.monotonic() < until:
+                path, body = chance.choice(bodies)
+                began = time.monotonic()
+                answers[await _send(session, url + path, _broken(body, chance))] += 1
+                longest_s = max(longest_s, time.monotonic() - began)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_IN_FLIGHT):
+                group.create_task(send_on())
+        for path, body in bodies:
+            said = await _send(session, url + path, body)
+            assert said in _GOOD, f"a good review afterwards: {said}"
+        return Result(answers, longest_s, (warm, _resident_mib(pid)))
+
+
+def _reviews() -> list[Path]:
+    return sorted(REVIEWS.glob("*.json"))
+
+
+async def _send(session: aiohttp.ClientSession, url: str, body: bytes) -> str:
+    """Send a body; return what became of it."""
+    try:
+        async with session.post(url, data=io.BytesIO(body)) as response:
+            text = await response.read()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return f"no answer: {type(error).__name__}"
+    if response.status != 200:
+        return str(response.status)
+    said = json.loads(text)["response"]
+    warnings = " ".join(said.get("warnings", ())) + said.get("status", {}).get("message", "")
+    if "its log says why" in warnings:
+        return "failed"
+    if not said["allowed"]:
+        return f"denied with {said['status']['code']}"
+    return "patched" if "patch" in said else "allowed"
+
+
+@asynccontextmanager
+async def _server() -> AsyncIterator[tuple[str, int, aiohttp.ClientSession]]:
+    """Run a server in a process of its own; yield its address, its number and a session."""
+    program = [sys.executable, "-m", "tests.webhook.fuzz", "--serve"]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        url = (await process.stdout.readline()).decode().strip()
+        assert url, "the server did not start"
+        connector = aiohttp.TCPConnector(ssl=False)  # its authority lives in its memory
+        timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            yield url, process.pid, session
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def _serve() -> None:
+    """Answer until standard input ends; live reads succeed, find nothing or fail, by turns."""
+    configure(SystemClock(), layout="console", level="error")
+    turns = itertools.count()
+
+    async def read(key: Key) -> TrainJob | None:
+        turn = next(turns) % 3
+        if turn == 0:
+            raise Unavailable(Refusal(f"GET {key}", 0, "", "nobody there"))
+        return kept(trainjob(queue="t")) if turn == 1 else None
+
+    async with serving(read, read_s=1.0) as asked:
+        print(asked.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+def _broken(body: bytes, chance: random.Random) -> bytes:
+    """Return a review that is no longer what it was."""
+    if chance.random() < 0.3:
+        return _broken_bytes(bytearray(body), chance)
+    tree = json.loads(body)
+    for _ in range(chance.choice((1, 1, 1, 2, 8))):
+        _break(tree, chance)
+    try:
+        return json.dumps(tree).encode()[:_LONGEST]
+    except RecursionError:
+        return body[:-3] + b"[" * 50_000
+
+
+def _broken_bytes(body: bytearray, chance: random.Random) -> bytes:
+    at = chance.randrange(len(body))
+    match chance.randrange(4):
+        case 0:
+            for _ in range(chance.choice((1, 1, 3, 30))):
+                body[chance.randrange(len(body))] = chance.randrange(256)
+        case 1:
+            del body[at:]
+        case 2:
+            del body[at : at + chance.choice((1, 10, 500))]
+        case _:
+            body[at:at] = chance.choice((b"\x00", b"[" * 50_000, b"{" * 9, b"\xff\xfe", body[:at]))
+    return bytes(body)
+
+
+def _break(tree: Any, chance: random.Random) -> None:
+    """Change something in a tree: drop it, put something strange there, or much of it."""
+    node = _start(tree, chance)
+    while True:
+        keys: list[Any] = list(node) if isinstance(node, dict) else list(range(len(node)))
+        if not keys:
+            return
+        key = chance.choice(keys)
+        child = node[key]
+        if isinstance(child, dict | list) and child and chance.random() < 0.85:
+            node = child
+            continue
+        match chance.randrange(6):
+            case 0:
+                del node[key]
+            case 1 | 2:
+                node[key] = copy.deepcopy(chance.choice(_STRANGE))
+            case 3:
+                node[key] = _deep(chance.choice((5, 200, 700)), child)
+            case 4 if isinstance(node, list):
+                node += [child] * chance.choice((1, 30))
+            case 4:
+                node[chance.choice(("", "\ud800", "x" * 10_000, "~/"))] = child
+            case _:
+                node[key] = float("nan") if chance.random() < 0.3 else [child]
+        return
+
+
+def _start(tree: Any, chance: random.Random) -> Any:
+    """Choose where to begin to look: mostly in an object, for that is most of what is read."""
+    node = tree
+    for key in ("request", chance.choice(("object", "object", "oldObject"))):
+        child = node.get(key)
+        if not isinstance(child, dict) or chance.random() < 0.1:
+            break
+        node = child
+    return node
+
+
+def _deep(levels: int, value: Any) -> Any:
+    for _ in range(levels):
+        value = {"spec": value} if levels % 2 else [value]
+    return value
+
+
+def _resident_mib(pid: int) -> float:
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match is not None
+    return int(match[1]) / 1024
+
+
+def main() -> None:
+    """Run for so long, print what came of it and check it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(_serve())
+        return
+    result = asyncio.run(fuzz(options.seconds, options.seed))
+    for answer, count in result.answers.most_common():
+        print(f"{count:8} {answer}")
+    before, after = result.mebibytes
+    print(f"seed {options.seed}; the longest answer took {result.longest_s:.2f} s")
+    print(f"resident memory: {before:.0f} MiB warm, {after:.0f} MiB at the end")
+    result.check()
+
+
+if __name__ == "__main__":
+    main()

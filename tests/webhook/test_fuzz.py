@@ -1,0 +1,12 @@
+"""Broken reviews for a moment; `python -m tests.webhook.fuzz` sends them for a minute."""
+
+from tests.webhook.fuzz import fuzz
+
+
+async def test_whatever_is_sent_is_answered() -> None:
+    """Without a 5xx, in time, and all the same afterwards."""
+    result = await fuzz(2.5, seed=1)
+
+    result.check()
+    assert result.answers.total() > 100
+    assert {"400", "denied with 400", "patched", "allowed"} <= result.answers.keys()
