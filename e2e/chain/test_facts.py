@@ -1,4 +1,4 @@
-"""Two facts of the chain that the whole design rests on."""
+"""Facts of the chain that the whole design rests on."""
 
 import asyncio
 
@@ -9,6 +9,7 @@ from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 
 PODS_WANTED = 8
+_APPLY = "application/apply-patch+yaml"
 
 
 async def test_deleting_its_pods_destroys_a_trainjob(cluster: Cluster, namespace: str) -> None:
@@ -37,6 +38,28 @@ async def test_suspending_and_resuming_loses_nothing(cluster: Cluster, namespace
 
     assert not first & {pod["metadata"]["uid"] for pod in seen.of(PODS)}
     seen.never(_anything_failed, "a failure was counted or a TrainJob failed")
+
+
+async def test_a_condition_of_somebody_else_survives(cluster: Cluster, namespace: str) -> None:
+    """Trainer keeps a condition that it does not know, through suspend and resume."""
+    job = Submission("job", "torch-distributed", namespace, num_nodes=1).trainjob()
+    noted = {"type": "Noted", "status": "True", "reason": "Test", "message": "by somebody else"}
+    status = {"conditions": [{**noted, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    async with cluster.timeline(TRAINJOBS, PODS, namespace=namespace) as seen:
+        await cluster.api.create(job)
+        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+        body = {key: job[key] for key in ("apiVersion", "kind", "metadata")} | {"status": status}
+        path = f"{TRAINJOBS.path(namespace, 'job')}/status"
+        query = {"fieldManager": "somebody-else"}
+        await cluster.api.request("PATCH", path, body, query=query, content_type=_APPLY)
+        await _suspend(cluster, namespace, suspended=True)
+        await seen.until(lambda _: not seen.of(PODS), "the pod is gone")
+        await _suspend(cluster, namespace, suspended=False)
+        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod is back")
+
+    written = [condition(m.obj, "Noted") for m in seen.moments if m.key.resource == TRAINJOBS]
+    assert written[written.index(True) :] == [True] * written.count(True)
+    assert condition(_only(seen, TRAINJOBS), "Noted")
 
 
 async def _run_eight_pods(cluster: Cluster, seen: Timeline, namespace: str) -> None:
