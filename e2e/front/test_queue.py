@@ -1,0 +1,123 @@
+"""Which queue a TrainJob goes to, on the real chain: JobSet, Job and pods say the same."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import CRDS, EVENTS, JOBS, JOBSETS, NAMESPACES, PODS, TRAINJOBS, Obj
+from e2e.cluster.timeline import Timeline
+from e2e.cluster.trainjobs import Submission
+from e2e.front.install import MANIFESTS
+from e2e.front.ours import QUEUE, Front
+from e2e.front.runtimes import make_runtime
+
+FIELD: Final = MANIFESTS / "components" / "runtime-queue-field" / "patch.yaml"
+KINDS: Final = ("trainingruntimes", "clustertrainingruntimes")
+
+
+class Row(NamedTuple):
+    """What each place says, and what JobSet, templates, Job and pods say in the end."""
+
+    name: str
+    runtime: Mapping[str, Any]
+    labels: Mapping[str, str]
+    want: tuple[str, str, str, str]
+
+
+POD: Final[Obj] = {"pod_labels": {QUEUE: "of-pods"}}
+JOBSET: Final[Obj] = {"labels": {QUEUE: "of-jobset"}}
+RUNTIME: Final[Obj] = {"policy": {"kaiScheduler": {"queue": "of-runtime"}}}
+TRAINJOB: Final = {QUEUE: "of-trainjob"}
+ROWS: Final = (
+    Row("trainjob", {**POD, **JOBSET, **RUNTIME}, TRAINJOB, ("of-trainjob",) * 4),
+    Row("runtime", {**POD, **JOBSET, **RUNTIME}, {}, ("of-runtime", *("of-pods",) * 3)),
+    Row("field", RUNTIME, {}, ("of-runtime",) * 4),
+    Row("jobset", {**POD, **JOBSET}, {}, ("of-jobset", *("of-pods",) * 3)),
+    Row("pods", POD, {}, ("of-pods",) * 4),
+    Row("namespace", {}, {}, ("of-namespace",) * 4),
+)
+
+
+async def test_who_names_the_queue(front: Front, room: str) -> None:
+    """The TrainJob, the runtime's field, its template, its pods, the namespace, in this order."""
+    await _add_field(front.cluster)
+    labels = {"metadata": {"labels": {QUEUE: "of-namespace"}}}
+    await front.cluster.api.merge(NAMESPACES, None, room, labels)
+    for row in ROWS:
+        await make_runtime(front.cluster, room, row.name, **row.runtime)
+    async with front.cluster.timeline(JOBSETS, JOBS, PODS, namespace=room) as seen:
+        for row in ROWS:
+            job = Submission(row.name, row.name, room, 1, kind="TrainingRuntime", labels=row.labels)
+            await front.cluster.api.create(job.trainjob())
+        await seen.until(lambda _: len(seen.of(PODS)) == len(ROWS), "all pods exist")
+
+    assert {row.name: _said(seen, row.name) for row in ROWS} == {row.name: row.want for row in ROWS}
+
+
+async def test_where_nobody_names_one_there_is_a_default(front: Front, room: str) -> None:
+    """It is written down like any other."""
+    async with front.cluster.timeline(JOBSETS, JOBS, PODS, namespace=room) as seen:
+        await front.cluster.api.create(Submission("job", "torch-distributed", room, 1).trainjob())
+        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+
+    assert _said(seen, "job") == ("default-queue",) * 4
+
+
+async def test_a_label_that_changes_while_suspended_counts_at_resume(
+    front: Front, room: str
+) -> None:
+    """It is changed, then taken away; each time the new pods say so, and Trainer is never stuck."""
+    await make_runtime(front.cluster, room, **JOBSET)
+    job = Submission("job", "own", room, 1, kind="TrainingRuntime", labels={QUEUE: "team-a"})
+    said = []
+    async with front.cluster.timeline(JOBSETS, JOBS, PODS, EVENTS, namespace=room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        for later in ("team-b", None, ""):
+            await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+            said.append(_said(seen, "job"))
+            await _merge(front.cluster, room, {"spec": {"suspend": True}})
+            await seen.until(lambda _: not seen.of(PODS), "the pod is gone")
+            await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: later}}})
+            await _merge(front.cluster, room, {"spec": {"suspend": False}})
+        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+        said.append(_said(seen, "job"))
+
+    assert said == [(queue,) * 4 for queue in ("team-a", "team-b", "of-jobset", "of-jobset")]
+    assert [it for it in seen.of(EVENTS) if it.get("type") == "Warning"] == []
+
+
+def _said(seen: Timeline, name: str) -> tuple[str, ...]:
+    """Return the queue of the JobSet, of its template, of the Job's template, of the pod."""
+    (jobset,) = (it for it in seen.of(JOBSETS) if it["metadata"]["name"] == name)
+    (job,) = (it for it in seen.of(JOBS) if it["metadata"]["name"] == f"{name}-node-0")
+    (pod,) = (it for it in seen.of(PODS) if it["metadata"]["name"].startswith(f"{name}-node-0-0-"))
+    (replicated,) = jobset["spec"]["replicatedJobs"]
+    templates: tuple[Obj, ...] = (
+        replicated["template"]["spec"]["template"],
+        job["spec"]["template"],
+    )
+    return tuple(it["metadata"]["labels"][QUEUE] for it in (jobset, *templates, pod))
+
+
+async def _merge(cluster: Cluster, namespace: str, fields: Obj) -> None:
+    await cluster.api.merge(TRAINJOBS, namespace, "job", fields)
+
+
+async def _add_field(cluster: Cluster) -> None:
+    """Let runtimes name a queue by a field, and wait until the API server keeps it."""
+    patch = yaml.safe_load(FIELD.read_text())
+    for kind in KINDS:
+        path = CRDS.path(None, f"{kind}.trainer.kubeflow.org")
+        await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await make_runtime(cluster, "default", "with-field", **RUNTIME)
+            except ApiError as error:
+                if "unknown field" not in str(error):
+                    raise
+                await asyncio.sleep(0.1)
