@@ -1,6 +1,5 @@
 """The webhook as a process: `python -m webhook`. Every replica answers; nobody leads."""
 
-import os
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,21 +7,15 @@ from typing import TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.clock import SystemClock
-from trainer_kai.config import read_or_exit
-from trainer_kai.health import Health, HealthServer
-from trainer_kai.kube import runner
+from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.connect import process_client
 from trainer_kai.kube.errors import ApiError
 from trainer_kai.kube.known import Change, What
-from trainer_kai.kube.locate import find_access
 from trainer_kai.kube.observed import Observed
 from trainer_kai.kube.request import Target
 from trainer_kai.kube.runner import Runner
+from trainer_kai.kube.standard import Basis, run_process
 from trainer_kai.kube.watch import Watch
-from trainer_kai.log import configure, logger
-from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import WebhookSettings
 from webhook.app import Desk, Server, reader
@@ -30,7 +23,7 @@ from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS, Cac
 from webhook.certs import server_context
 from webhook.rotate import Keeper
 
-__all__ = ["follow", "main", "webhook"]
+__all__ = ["follow", "webhook"]
 
 T = TypeVar("T", bound=Object)
 
@@ -83,17 +76,11 @@ async def read_anew(
                 log.warning("runtimes not read", resource=str(resource), error=str(error))
 
 
-async def webhook(run: Runner, settings: WebhookSettings) -> None:
+async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     """Wire the process up and start its services."""
-    clock, metrics, health, log = SystemClock(), Metrics(), Health(), logger(__package__ or "")
-    seen = Observed(metrics)
-    await run.enter("health", HealthServer(health, metrics, clock, settings.health))
-    access = await find_access(
-        os.environ, clock, kubeconfig=settings.kubeconfig, context=settings.context
-    )
-    client = await run.enter("client", process_client(access, clock, seen))
+    client, clock, log, health = basis.client, basis.clock, basis.log, basis.health
     cache = Cache()
-    follow(run, client, cache, seen, health)
+    follow(run, client, cache, basis.seen, health)
     every_s = settings.server.runtimes_s
     run.start("read runtimes anew", lambda: read_anew(client, cache, every_s, log))
     keeper = Keeper(client, settings.tls, clock, log)
@@ -101,19 +88,11 @@ async def webhook(run: Runner, settings: WebhookSettings) -> None:
     health.needs("authority published", keeper.not_published)
     pair = await keeper.obtain()
     rules = Rules(settings.mode, settings.scheduler_name, settings.default_queue)
-    desk = Desk(cache, rules, reader(client), clock, metrics, log)
+    desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
     shown = server_context(pair)
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
     run.start("publish", lambda: keeper.publish(pair.authority))
-    health.started()
-
-
-def main() -> int:
-    """Read the settings and run until told to stop."""
-    settings = read_or_exit(WebhookSettings, sys.argv[1:], os.environ)
-    configure(SystemClock(), layout=settings.log.format, level=settings.log.level)
-    return runner.main(lambda run: webhook(run, settings))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_process("webhook", WebhookSettings, webhook))

@@ -136,7 +136,7 @@ AMD_GPU: Final = "amd.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
 # The rest of Kubernetes.
-TLS_SECRET: Final = "kubernetes.io/tls"  # type of a Secret
+TLS_SECRET: Final = "kubernetes.io/tls"  # noqa: S105 - the type of a Secret
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # label that every namespace has
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"  # annotation of claims
