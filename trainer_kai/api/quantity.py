@@ -41,6 +41,7 @@ _DECIMAL: Final = {
 _SUFFIXES: Final = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SHAPE: Final = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)([A-Za-z]{0,2}|[eE][+-]?[0-9]+)")
+_LONGEST: Final = 4096  # with zeros that say nothing, of which the API server takes any number
 _RIGHT: Final = 'such as "2", "500m", "1.5", "16Gi" or "1e3"'
 
 
@@ -143,12 +144,16 @@ def _parts(quantity: Quantity) -> tuple[int, int, int, int]:
     if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
         raise QuantityError(f"{quantity!r} is no quantity; write one {_RIGHT}")
     text = quantity if isinstance(quantity, str) else repr(quantity)
-    found = _SHAPE.fullmatch(text) if len(text) <= _DIGITS else None
+    found = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
         raise QuantityError(f"{_shortened(text)} is no quantity; write one {_RIGHT}")
     sign, before, after, suffix = found.groups()
+    if len(text) > _DIGITS:
+        before, after = before.lstrip("0"), after.rstrip("0")
+        if len(before) + len(after) > _DIGITS:
+            raise QuantityError(f"{_shortened(text)} is no quantity; write one {_RIGHT}")
     two, ten = _powers(suffix, text)
-    return -1 if sign == "-" else 1, int(before + after), two, ten - len(after)
+    return -1 if sign == "-" else 1, int(before + after or "0"), two, ten - len(after)
 
 
 def _powers(suffix: str, text: str) -> tuple[int, int]:

@@ -21,6 +21,9 @@ from trainer_kai.api.quantity import (
 
 # a quantity -> whole units and thousandths; texts are those of Kubernetes' own tests where they say
 CASES: list[Case[Quantity, tuple[int, int]]] = [
+    Case("more noughts than anybody reads", f"1.{'0' * 120}", (1, 1000)),
+    Case("and before", f"-{'0' * 120}1.50Ki", (-1536, -1_536_000)),
+    Case("and nothing else", f"0.{'0' * 120}", (0, 0)),
     Case("nothing", "0", (0, 0)),
     Case("nothing with a small suffix", "0n", (0, 0)),
     Case("nothing, negative", "-0", (0, 0)),
