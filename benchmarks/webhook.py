@@ -9,12 +9,14 @@ as fast as they are answered. The floor is aiohttp sending back what it gets, as
 import asyncio
 import base64
 import itertools
+import os
 import ssl
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -27,7 +29,7 @@ from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.clock import SystemClock
-from trainer_kai.log import logger
+from trainer_kai.log import configure, logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Server as Place
 from webhook.app import Desk, Server
@@ -285,7 +287,8 @@ async def _served_by(server: str) -> AsyncIterator[int]:
 
 
 async def _serve(server: str) -> None:
-    """Be a server until standard input ends."""
+    """Be a server until standard input ends; its log goes nowhere, but is written."""
+    configure(SystemClock(), stream=Path(os.devnull).open("w"))  # noqa: ASYNC230, SIM115 - for good
     tls = server_context(make((_LOOPBACK,), datetime.now(UTC)))
     place = Place(address=_LOOPBACK, port=0, drain_s=0)
     async with AsyncExitStack() as stack:

@@ -128,7 +128,11 @@ class Desk:
             return self._unread(case, error)
         runtime_queue = self._cache.runtime_queue(trainjob.runtime) if trainjob else ""
         namespace = self._cache.namespace_labels(case.trainjob.namespace)
-        return mutate_jobset(case, Facts(trainjob, runtime_queue, namespace), self._rules)
+        answer = mutate_jobset(case, Facts(trainjob, runtime_queue, namespace), self._rules)
+        if answer.operations and not asked.dry_run:
+            said = {"operation": asked.operation, "warnings": list(answer.warnings)}
+            self._log.info("jobset patched", trainjob=str(case.trainjob), **said)
+        return answer
 
     async def _trainjob(self, case: Reviewed) -> TrainJob | None:
         """Return the owner of a JobSet, read anew where the cache may not know it yet."""

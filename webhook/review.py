@@ -51,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     sub_resource: str = ""
     operation: str = ""
     namespace: str = ""
+    dry_run: bool = False
     object: msgspec.Raw = _NOTHING
     old_object: msgspec.Raw = _NOTHING
 

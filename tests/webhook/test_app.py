@@ -10,13 +10,17 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.apiserver import Transcript, told
 from tests.support.case import Case, ids
+from tests.support.clock import VirtualClock
 from tests.webhook.objects import JOBSET, POD, QUEUE, jobset, pod, recorded, review
 from tests.webhook.serving import KEY, Asked, client_tls, serving, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.errors import ConfigError
+from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.client import Client, Unobserved
 from trainer_kai.kube.errors import Refusal, Unavailable
-from webhook.app import LONGEST_BODY
+from webhook.app import LONGEST_BODY, reader
 from webhook.cache import TrainJob, kept
 
 JOBSETS = "/mutate/jobset"
@@ -235,14 +239,16 @@ async def test_a_mistake_of_ours_stops_only_what_is_being_made() -> None:
 
 
 async def test_a_dry_run_is_answered_alike() -> None:
-    """Nothing is written in any case."""
+    """But only what is done is told."""
     async with serving() as asked:
-        answers = [
-            await asked.review(JOBSETS, review(jobset(), JOBSET, dryRun=dry))
-            for dry in (True, False)
-        ]
+        with capture_logs() as logs:
+            answers = [
+                await asked.review(JOBSETS, review(jobset(), JOBSET, dryRun=dry))
+                for dry in (True, False)
+            ]
 
     assert answers[0] == answers[1]
+    assert [(it["event"], it["trainjob"]) for it in logs] == [("jobset patched", "team/job")]
 
 
 async def test_the_body_of_a_real_review() -> None:
@@ -300,3 +306,22 @@ async def test_without_tls_there_is_no_answer() -> None:
     async with serving() as asked, aiohttp.ClientSession() as plain:
         with pytest.raises(aiohttp.ClientError):
             await plain.get(f"http://127.0.0.1:{asked.server.port}/")
+
+
+async def test_a_live_read_is_bounded() -> None:
+    """The API server gives us five seconds, and has to hear before."""
+    clock = VirtualClock()
+    found = {"metadata": {"name": "job", "namespace": "team", "uid": "u"}}
+    said = Transcript(told(found), told({"kind": "Status"}, 404), told({"kind": "Status"}, 503))
+    read = reader(Client(Access("https://nowhere", Token("")), said, clock, Unobserved()))
+
+    assert await read(KEY) == TrainJob("u", {}, {}, Key("", ""))
+    assert await read(KEY) is None
+    waiting = asyncio.ensure_future(read(KEY))
+    await clock.advance(2)
+    with pytest.raises(Unavailable):
+        waiting.result()
+    assert set(said.timeouts_s) == {1.5}
+    assert str(said.asked[0]) == (
+        "GET /apis/trainer.kubeflow.org/v1alpha1/namespaces/team/trainjobs/job"
+    )
