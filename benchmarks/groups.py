@@ -18,9 +18,10 @@ from rich.table import Table
 
 from tests.support.jobsets import admitted, recorded
 from trainer_kai.api.names import (
-    ADMITTED,
+    CONTROLLER_UID,
     GANG,
     JOB_INDEX,
+    JOB_TRACKING,
     JOBSET_NAME,
     JOBSET_UID,
     POD_GROUP,
@@ -164,7 +165,6 @@ def _jobset(number: int) -> dict[str, Any]:
     metadata = obj["metadata"]
     metadata["name"] = f"job-{number}"
     metadata["uid"] = f"{number:08d}-0000-0000-0000-000000000000"
-    metadata["annotations"][ADMITTED] = "v1"
     job = obj["spec"]["replicatedJobs"][0]["template"]["spec"]
     job["parallelism"] = job["completions"] = _PODS_EACH
     return obj
@@ -200,7 +200,9 @@ def _pod(jobset: dict[str, Any], index: int, *, is_assigned: bool) -> dict[str, 
                 REPLICATED_JOB: "node",
                 JOB_INDEX: "0",
                 RESTART_ATTEMPT: "0",
+                CONTROLLER_UID: f"job-{meta['uid']}",
             },
+            "finalizers": [JOB_TRACKING],
             "annotations": group if is_assigned else {},
             "ownerReferences": [{**owner, "uid": f"job-{meta['uid']}", "controller": True}],
         },

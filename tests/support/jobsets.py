@@ -11,8 +11,11 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import (
     ADMITTED,
+    ADMITTED_MARK,
+    CONTROLLER_UID,
     GANG,
     JOB_INDEX,
+    JOB_TRACKING,
     JOBSET_NAME,
     JOBSET_UID,
     POD_GROUP,
@@ -47,7 +50,7 @@ def admitted(obj: dict[str, Any], queue: str = "team-a", *, staged: bool = False
     """Return a JobSet as our webhook lets it in."""
     meta = obj["metadata"]
     meta["uid"] = UID
-    meta.setdefault("annotations", {})[ADMITTED] = "v1"
+    meta.setdefault("annotations", {})[ADMITTED] = ADMITTED_MARK
     meta.setdefault("labels", {})[QUEUE] = queue
     for job in obj["spec"]["replicatedJobs"]:
         template = job["template"]["spec"]["template"]
@@ -75,6 +78,7 @@ def pod(name: str, replicated_job: str, **fields: Any) -> Pod:
         REPLICATED_JOB: replicated_job,
         JOB_INDEX: "0",
         RESTART_ATTEMPT: str(fields.get("attempt", 0)),
+        CONTROLLER_UID: job_uid(replicated_job),
     }
     owner = {
         "apiVersion": "batch/v1",
@@ -91,6 +95,7 @@ def pod(name: str, replicated_job: str, **fields: Any) -> Pod:
         "labels": labels,
         "annotations": {POD_GROUP: group} if group else {},
         "ownerReferences": [owner],
+        "finalizers": [JOB_TRACKING],
         "deletionTimestamp": "2026-01-01T00:00:00Z" if fields.get("going") else None,
     }
     spec = {"nodeName": fields.get("node", "")}

@@ -66,6 +66,7 @@ LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
 # Ours.
 OURS: Final = "trainer-kai.dev/"
 ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
+ADMITTED_MARK: Final = "v1"  # its value: by which rules
 GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: which group of its JobSet
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
 STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: which one, and after what

@@ -5,11 +5,20 @@ JobSet is suspended nothing is written: its queue may still change, and its grou
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ADMITTED, GANG, JOBSET_CONTROLLER, POD_GROUP, SUBGROUP
+from trainer_kai.api.names import (
+    ADMITTED,
+    ADMITTED_MARK,
+    GANG,
+    JOBSET_CONTROLLER,
+    POD_GROUP,
+    SUBGROUP,
+)
+from trainer_kai.api.quantity import QuantityError
 from trainer_kai.podgrouper.roster import Seen
 from trainer_kai.podgrouper.seen import Group, paths_in
 from trainer_kai.policy.census import census
@@ -18,9 +27,16 @@ from trainer_kai.policy.groups import Fields, Rules, group_of_unit, groups
 from trainer_kai.policy.names import leaf_name
 from trainer_kai.policy.units import Outline, Unit, outline
 
-__all__ = ["Assign", "Plan", "is_ours", "plan"]
+__all__ = ["Assign", "Known", "Plan", "is_ours", "plan"]
 
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
+
+
+class Known(NamedTuple):
+    """The groups of a JobSet, and which fields of a group's spec their definition does not have."""
+
+    groups: Mapping[Key, Group]
+    undefined: AbstractSet[str] = frozenset()
 
 
 class Assign(NamedTuple):
@@ -31,7 +47,7 @@ class Assign(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to write, and what is worth telling when groups are made for the first time."""
+    """What to write, and what is worth telling once."""
 
     apply: tuple[Fields, ...] = ()
     assign: tuple[Assign, ...] = ()
@@ -47,12 +63,10 @@ class Plan(NamedTuple):
 def is_ours(jobset: JobSet) -> bool:
     """Say whether a JobSet was admitted by us, and its pods are made in this cluster."""
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
-    return ADMITTED in jobset.metadata.annotations and managed_here
+    return managed_here and jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
 
 
-def plan(
-    jobset: JobSet, existing: Mapping[Key, Group], members: Iterable[Seen], rules: Rules
-) -> Plan:
+def plan(jobset: JobSet, known: Known, members: Iterable[Seen], rules: Rules) -> Plan:
     """Compare what is with what should be."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
@@ -60,18 +74,32 @@ def plan(
         return Plan()
     whole = outline(jobset, rules.scheduler_name, staged=rules.mode == "external")
     marked = whole._replace(units=tuple(u for u in whole.units if _is_marked(jobset, u)))
-    if not marked.units:
-        return Plan()
     pods = list(members)
-    counts = census(pod.sighting for pod in pods) if rules.mode == "external" else None
-    wanted = list(groups(jobset, whole, rules, counts))
+    counts = census(pod.sighting for pod in pods) if rules.mode == "external" else {}
+    try:
+        wanted = list(groups(jobset, whole, rules, counts))
+    except QuantityError as error:
+        finding = Finding("spec.replicatedJobs", f"cannot be planned: {error}", blocks=True)
+        return Plan(outline=marked._replace(findings=(*marked.findings, finding)))
+    if not any(count.waiting for count in counts.values()):
+        wanted = [_not_raised(fields, known.groups) for fields in wanted]
     apply = tuple(
         fields
         for unit, fields in zip(whole.units, wanted, strict=True)
-        if unit in marked.units and _differs(fields, existing)
+        if unit in marked.units and _differs(fields, known)
     )
     assign = (_assigned(jobset, pod, marked, rules) for pod in pods if not pod.group)
-    return Plan(apply, tuple(filter(None, assign)), bool(apply) and not existing, marked)
+    return Plan(apply, tuple(filter(None, assign)), bool(apply) and not known.groups, marked)
+
+
+def _not_raised(fields: Fields, groups: Mapping[Key, Group]) -> Fields:
+    """Leave a flat minimum that was lowered as it is: nobody waits, so nobody is helped by more."""
+    group = groups.get(_key(fields))
+    there = group.spec.get("minMember") if group else None
+    if there is None or "minMember" not in fields["spec"]:
+        return fields
+    lowest = min(there, fields["spec"]["minMember"])
+    return {**fields, "spec": {**fields["spec"], "minMember": lowest}}
 
 
 def _is_marked(jobset: JobSet, unit: Unit) -> bool:
@@ -84,16 +112,22 @@ def _is_marked(jobset: JobSet, unit: Unit) -> bool:
     )
 
 
-def _differs(wanted: Fields, existing: Mapping[Key, Group]) -> bool:
+def _key(fields: Fields) -> Key:
+    return Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
+
+
+def _differs(wanted: Fields, known: Known) -> bool:
     meta = wanted["metadata"]
-    group = existing.get(Key(meta["namespace"], meta["name"]))
+    group = known.groups.get(_key(wanted))
     if group is None:
         return True
     own = {name: meta[name] for name in ("labels", "annotations", "ownerReferences")}
-    fields = {"metadata": own, "spec": wanted["spec"]}
+    spec = {name: it for name, it in wanted["spec"].items() if name not in known.undefined}
+    fields = {"metadata": own, "spec": spec}
     if not _holds(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
-    return not group.ours <= set(paths_in(fields))  # something of ours should be there no more
+    whole = {"metadata": own, "spec": wanted["spec"]}
+    return not group.ours <= set(paths_in(whole))  # something of ours should be there no more
 
 
 def _holds(wanted: Any, there: Any) -> bool:

@@ -28,9 +28,9 @@ from trainer_kai.kube.request import Selection, Target, Write
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.watch import Watch
 from trainer_kai.metrics import Metrics
-from trainer_kai.podgrouper.plan import Plan, plan
+from trainer_kai.podgrouper.plan import Known, Plan, plan
 from trainer_kai.podgrouper.roster import Roster
-from trainer_kai.podgrouper.seen import FIELD_MANAGER, GROUPS
+from trainer_kai.podgrouper.seen import FIELD_MANAGER, GROUPS, WatchedGroup
 from trainer_kai.policy.groups import Fields, Rules
 
 __all__ = ["Podgrouper"]
@@ -55,6 +55,8 @@ class Podgrouper:
         self._metrics = metrics
         self._log = log
         self._roster = Roster(counts=rules.mode == "external")
+        self._undefined: frozenset[str] = frozenset()
+        self._warned: dict[Key, str] = {}  # of which JobSet it was said that it never runs
         self._queue: WorkQueue[Key] | None = None  # while we lead
         self._unsynced = 4
         self._synced = asyncio.Event()
@@ -101,12 +103,15 @@ class Podgrouper:
         jobset = self._roster.jobsets.get(key)
         if jobset is None:
             return None  # gone, and its groups go with it
-        existing = self._roster.groups(jobset.metadata.uid)
-        steps = plan(jobset, existing, self._roster.members(jobset), self._rules)
-        for fields in steps.apply:
-            await self._apply(client, fields)
-        if steps.is_first:
-            self._tell(jobset, steps)
+        known = Known(self._roster.groups(jobset.metadata.uid), self._undefined)
+        steps = plan(jobset, known, self._roster.members(jobset), self._rules)
+        self._warn(jobset, steps)
+        try:
+            for fields in steps.apply:
+                await self._apply(client, fields)
+        finally:
+            if steps.is_first and self._roster.groups(jobset.metadata.uid):
+                self._tell(jobset, steps)
         for pod, merged in steps.assign:
             try:
                 await client.merge(PODS, pod, merged, _ASSIGN)
@@ -120,25 +125,23 @@ class Podgrouper:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
         answered = await client.apply(GROUPS, key, fields, _APPLY)
         self._roster.group_changed(key, answered)  # or the next look would apply it again
+        self._undefined |= fields["spec"].keys() - answered.spec.keys()  # an older KAI's definition
         self._metrics.podgroups_applied.inc()
         self._log.info("pod group applied", group=str(key), queue=fields["spec"]["queue"])
 
     def _tell(self, jobset: JobSet, steps: Plan) -> None:
-        """Say on the TrainJob, or on a JobSet that has none, what was planned for it."""
-        meta = jobset.metadata
-        owner = meta.controller
-        regarding = Regarding(
-            owner.api_version if owner else JOBSETS.api_version,
-            owner.kind if owner else JOBSETS.kind,
-            meta.namespace,
-            owner.name if owner else meta.name,
-            owner.uid if owner else meta.uid,
-        )
+        """Say what was planned for a TrainJob."""
         told = "; ".join(_described(fields) for fields in steps.apply)
-        queue = meta.labels.get(QUEUE) or self._rules.default_queue
-        self._recorder.post(regarding, "PodGroupsCreated", f"Queue {queue}: {told}")
-        for finding in steps.blocking:
-            self._recorder.post(regarding, "CannotRun", str(finding), "Warning")
+        queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
+        self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {told}")
+
+    def _warn(self, jobset: JobSet, steps: Plan) -> None:
+        """Say what will never run; once, as long as this process lasts."""
+        key, uid = jobset.metadata.key, jobset.metadata.uid
+        if steps.blocking and self._warned.get(key) != uid:
+            self._warned[key] = uid
+            for finding in steps.blocking:
+                self._recorder.post(_regarding(jobset), "CannotRun", str(finding), "Warning")
 
     def _once_synced(self) -> Callable[[], None]:
         told = False
@@ -154,10 +157,16 @@ class Podgrouper:
         return synced
 
     def _jobset(self, change: Change[JobSet]) -> None:
+        if change.what is What.DELETED:
+            self._warned.pop(change.key, None)
         self._look(self._roster.jobset_changed(change.key, _present(change)))
 
     def _group(self, change: Change[Any]) -> None:
-        self._look(self._roster.group_changed(change.key, _present(change)))
+        group: WatchedGroup | None = _present(change)
+        if group is None:
+            self._look(self._roster.group_gone(change.key, change.uid))
+        else:
+            self._look(self._roster.group_changed(change.key, group))
 
     def _job(self, change: Change[PartialObject]) -> None:
         self._look(self._roster.job_changed(change.key, _present(change)))
@@ -168,6 +177,19 @@ class Podgrouper:
     def _look(self, key: Key | None) -> None:
         if key is not None and self._queue is not None:
             self._queue.add(key)
+
+
+def _regarding(jobset: JobSet) -> Regarding:
+    """Return where people look: the TrainJob, or a JobSet that has none."""
+    meta = jobset.metadata
+    owner = meta.controller
+    return Regarding(
+        owner.api_version if owner else JOBSETS.api_version,
+        owner.kind if owner else JOBSETS.kind,
+        meta.namespace,
+        owner.name if owner else meta.name,
+        owner.uid if owner else meta.uid,
+    )
 
 
 def _present(change: Change[T]) -> T | None:

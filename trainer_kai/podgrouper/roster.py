@@ -1,16 +1,25 @@
 """What is known of the cluster: JobSets, their groups, their Jobs, and pods.
 
 Changes come in, in any order; what goes out is which JobSet is to be looked at again. A pod belongs
-to a JobSet only if its controller is a Job whose controller is that JobSet. Labels say so too, but
-anybody can write a label, and nobody can make the API server forget who made a Job.
+to a JobSet only if its controller is a Job whose controller is that JobSet, and if the Job takes it
+for its own: it has the label by which Jobs select and, unless it is over, the finalizer by which
+they keep account. Owners and labels can be written by anybody who may make pods; who writes all of
+these has made a pod of that Job, which the Job counts, and ends, like any other.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.meta import Key, Meta, PartialObject
-from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, POD_GROUP, REPLICATED_JOB
+from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
+from trainer_kai.api.names import (
+    CONTROLLER_UID,
+    JOB_INDEX,
+    JOB_TRACKING,
+    JOBSET_NAME,
+    POD_GROUP,
+    REPLICATED_JOB,
+)
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import JOBS, JOBSETS
 from trainer_kai.podgrouper.seen import Group, WatchedGroup, group_of
@@ -62,18 +71,23 @@ class Roster:
         self.jobsets[key] = jobset
         return key
 
-    def group_changed(self, key: Key, watched: WatchedGroup | None) -> Key | None:
-        """Take note of a PodGroup; the JobSet that owns it, or did, is to be looked at."""
-        if watched is None:
-            uid, jobset = self._owner_of_group.pop(key, ("", None))
-            self._groups.get(uid, {}).pop(key, None)
-            if not self._groups.get(uid):
-                self._groups.pop(uid, None)
-            return jobset
+    def group_gone(self, key: Key, uid: str) -> Key | None:
+        """Forget a PodGroup, unless another one has its name by now; return whose it was."""
+        owner, jobset = self._owner_of_group.get(key, ("", None))
+        known = self._groups.get(owner, {}).get(key)
+        if known is None or known.uid not in {"", uid}:
+            return None
+        del self._owner_of_group[key], self._groups[owner][key]
+        if not self._groups[owner]:
+            del self._groups[owner]
+        return jobset
+
+    def group_changed(self, key: Key, watched: WatchedGroup) -> Key | None:
+        """Take note of a PodGroup; the JobSet that owns it is to be looked at."""
         group = group_of(watched)
         owner = _owner_of(watched.metadata)
         if owner is None:
-            return self.group_changed(key, None)
+            return self.group_gone(key, group.uid)
         uid, jobset = owner
         known = self._groups.setdefault(uid, {})
         if key not in known or not _is_older(group, known[key]):
@@ -113,8 +127,7 @@ class Roster:
 def _see(pod: Pod) -> Seen | None:
     meta = pod.metadata
     controller = meta.controller
-    is_job = controller is not None and controller.api_version == JOBS.api_version
-    if controller is None or not is_job or controller.kind != JOBS.kind:
+    if controller is None or not _is_taken_by_its_job(pod, controller):
         return None
     return Seen(
         key=meta.key,
@@ -125,6 +138,14 @@ def _see(pod: Pod) -> Seen | None:
         group=meta.annotations.get(POD_GROUP, ""),
         sighting=sight(pod),
     )
+
+
+def _is_taken_by_its_job(pod: Pod, controller: OwnerReference) -> bool:
+    if (controller.api_version, controller.kind) != (JOBS.api_version, JOBS.kind):
+        return False
+    is_over = pod.status.phase in {"Succeeded", "Failed"} or pod.metadata.deletion_timestamp
+    is_tracked = JOB_TRACKING in pod.metadata.finalizers or is_over
+    return bool(is_tracked) and pod.metadata.labels.get(CONTROLLER_UID) == controller.uid
 
 
 def _owner_of(meta: Meta) -> tuple[str, Key] | None:

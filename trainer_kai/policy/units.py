@@ -18,10 +18,22 @@ from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.names import MAIN
 from trainer_kai.policy.stages import READY, Course, Edge, course, pods_of, reached
 
-__all__ = ["INITIALIZERS", "Member", "Outline", "Unit", "outline"]
+__all__ = [
+    "INITIALIZERS",
+    "MOST_JOBS",
+    "MOST_SUB_GROUPS",
+    "Member",
+    "Outline",
+    "Unit",
+    "outline",
+    "size_fault",
+]
 
 INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 
+MOST_JOBS: Final = 64  # while one JobSet is planned all others wait: these take 60 ms at the worst
+MOST_SUB_GROUPS: Final = 3000  # as many as the definition of a PodGroup allows
+_MOST_EDGES: Final = 10 * MOST_JOBS
 _COUNT: Final = re.compile("[1-9][0-9]{0,8}")
 _Part: TypeAlias = frozenset[str]
 
@@ -61,6 +73,9 @@ class Outline(NamedTuple):
 
 def outline(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> Outline:
     """Cut a JobSet into units; pods of another scheduler belong to none."""
+    excess = size_fault(jobset)
+    if excess:
+        return Outline((), (Finding("spec.replicatedJobs", excess, blocks=True),))
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     way = course(jobset.spec)
     ours = [name for name in way.names if _scheduler(jobs[name]) in {"", scheduler_name}]
@@ -77,8 +92,31 @@ def outline(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> Out
             members[name]._replace(is_later=name in later) for name in ours if name in part
         )
         needed = min(wanted or len(chosen), len(chosen))
-        units.append(Unit(suffix, chosen, needed, _entering(part, way.edges)))
+        unit = Unit(suffix, chosen, needed, _entering(part, way.edges))
+        if staged or not _is_too_large(unit, findings):
+            units.append(unit)
     return Outline(tuple(units), tuple(findings))
+
+
+def size_fault(jobset: JobSet) -> str | None:
+    """Say why a JobSet is too large to be planned while others wait."""
+    jobs = jobset.spec.replicated_jobs
+    if len(jobs) > MOST_JOBS:
+        message = f"{len(jobs)} are more than the {MOST_JOBS} that are planned"
+        return f"{message}; let one of them have more replicas"
+    edges = sum(len(job.depends_on) for job in jobs)
+    return f"{edges} dependencies are more than {_MOST_EDGES}" if edges > _MOST_EDGES else None
+
+
+def _is_too_large(unit: Unit, findings: list[Finding]) -> bool:
+    """Say whether a group cannot hold a unit, which has a place for each replica."""
+    places = sum(member.replicas + 1 for member in unit.members)
+    if places <= MOST_SUB_GROUPS:
+        return False
+    names = " and ".join(member.name for member in unit.members)
+    message = f"{names} would need {places} sub-groups, and a group has {MOST_SUB_GROUPS} at most"
+    findings.append(Finding("spec.replicatedJobs", message, blocks=True))
+    return True
 
 
 def _scheduler(job: ReplicatedJob) -> str:

@@ -10,7 +10,9 @@ from tests.support.jobsets import RUNTIMES, UID, admitted, jobset, pod, recorded
 from tests.trainer_kai.podgrouper.rosters import BUNDLED, EXTERNAL, applied, job_of, known
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
+    ADMITTED,
     BATCH_MIN_MEMBER,
+    CONTROLLER_UID,
     GANG,
     NODE_POOL,
     POD_GROUP,
@@ -21,19 +23,21 @@ from trainer_kai.api.names import (
     TOPOLOGY,
     TOPOLOGY_REQUIRED,
 )
-from trainer_kai.podgrouper.plan import Plan, plan
+from trainer_kai.podgrouper.plan import Known, Plan, plan
 from trainer_kai.podgrouper.roster import Roster
 from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.units import MOST_SUB_GROUPS
 
 TORCH = "torch-distributed"
 DEEPSPEED = "deepspeed-distributed"
 NAME = f"pg-job-{UID}"
+OTHER_RULES = {"annotations": {ADMITTED: "v2"}}
 
 
 def look(roster: Roster, rules: Rules = BUNDLED) -> Plan:
     """Plan for the one JobSet of a roster."""
     (found,) = roster.jobsets.values()
-    groups = roster.groups(found.metadata.uid)
+    groups = Known(roster.groups(found.metadata.uid))
     return plan(found, groups, roster.members(found), rules)
 
 
@@ -80,6 +84,7 @@ IDLE: list[Case[Any, None]] = [
     ),
     Case("another cluster runs it", lambda obj: obj["spec"].update(managedBy="a.io/b"), None),
     Case("it was not admitted", lambda obj: obj["metadata"].pop("annotations"), None),
+    Case("it was admitted by other rules", lambda obj: obj["metadata"].update(OTHER_RULES), None),
     Case("its groups are its user's", unmarked, None),
 ]
 
@@ -195,6 +200,8 @@ FORGED: list[Case[dict[str, Any], None]] = [
     Case("its owner is no controller", {"controller": False}, None),
     Case("its Job is of another group", {"apiVersion": "example.com/v1"}, None),
     Case("its Job is unknown", {"uid": "job-of-somebody-else"}, None),
+    Case("its Job does not select it", {"labels": {}}, None),
+    Case("its Job keeps no account of it", {"finalizers": ()}, None),
 ]
 
 
@@ -203,11 +210,18 @@ def test_forged_pods_never_count(case: Case[dict[str, Any], None]) -> None:
     """Labels alone make nobody a member."""
     roster = known(admitted(recorded(TORCH)), counts=True)
     true = pod("a", "node")
-    owners = case.given.get("ownerReferences")
-    if owners is None:
-        forged = {"api_version" if k == "apiVersion" else k: v for k, v in case.given.items()}
-        owners = [msgspec.structs.replace(true.metadata.owner_references[0], **forged)]
-    meta = msgspec.structs.replace(true.metadata, owner_references=tuple(owners))
+    meta = true.metadata
+    if "labels" in case.given:
+        labels = {name: it for name, it in meta.labels.items() if name != CONTROLLER_UID}
+        meta = msgspec.structs.replace(meta, labels=labels)
+    elif "finalizers" in case.given:
+        meta = msgspec.structs.replace(meta, **case.given)
+    else:
+        owners = case.given.get("ownerReferences")
+        if owners is None:
+            forged = {"api_version" if k == "apiVersion" else k: v for k, v in case.given.items()}
+            owners = [msgspec.structs.replace(meta.owner_references[0], **forged)]
+        meta = msgspec.structs.replace(meta, owner_references=tuple(owners))
     roster.pod_changed(Key("default", "a"), msgspec.structs.replace(true, metadata=meta))
 
     (found,) = roster.jobsets.values()
@@ -236,8 +250,50 @@ def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
 
     roster.pod_changed(Key("default", "p3"), pod("p3", "node", phase="Failed", group=NAME))
     roster.pod_changed(Key("default", "p4"), pod("p4", "node", group=NAME))
-    (fields,) = look(roster, EXTERNAL).apply
+    (fields,) = carry_out(roster, EXTERNAL).apply
     assert fields["spec"]["minMember"] == 2
+
+    seen = pod("p4", "node", phase="Running", node="n", group=NAME)
+    roster.pod_changed(Key("default", "p4"), seen)
+    assert not look(roster, EXTERNAL).apply  # nobody waits: nobody is helped by raising it again
+
+
+def test_a_field_that_a_definition_does_not_have_is_not_missed() -> None:
+    """An older KAI drops what it does not know; to apply it again would change nothing."""
+    roster = known(admitted(recorded(TORCH), staged=True), counts=True)
+    (found,) = roster.jobsets.values()
+    (fields,) = look(roster, EXTERNAL).apply
+    known_there = {k: it for k, it in fields["spec"].items() if k != "stalenessGracePeriod"}
+    roster.group_changed(Key("default", NAME), applied({**fields, "spec": known_there}))
+
+    groups = roster.groups(UID)
+    assert plan(found, Known(groups), (), EXTERNAL).apply
+    assert not plan(found, Known(groups, {"stalenessGracePeriod"}), (), EXTERNAL).apply
+
+
+def test_what_cannot_be_read_is_said_and_hurts_nobody() -> None:
+    """A quantity that nobody can read is told; there is no group, and no crash."""
+    obj = recorded(DEEPSPEED)
+    pod_spec = obj["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    pod_spec["containers"][0]["resources"] = {"limits": {"cpu": "many"}}
+
+    steps = look(known(admitted(obj)))
+    assert steps.apply == ()
+    (finding,) = steps.blocking
+    assert finding.message.startswith("cannot be planned: 'many' is no quantity; write one such as")
+
+
+def test_a_unit_that_no_group_can_hold_is_said() -> None:
+    """A definition allows so many sub-groups; beyond that nothing is built, and nothing applied."""
+    obj = recorded(TORCH)
+    marked = admitted(obj)
+    (job,) = marked.spec.replicated_jobs
+    jobs = (msgspec.structs.replace(job, replicas=MOST_SUB_GROUPS),)
+    spec = msgspec.structs.replace(marked.spec, replicated_jobs=jobs)
+    steps = look(known(msgspec.structs.replace(marked, spec=spec)))
+
+    assert steps.apply == ()
+    assert "3001 sub-groups" in steps.blocking[0].message
 
 
 def test_a_namesake_has_groups_of_its_own() -> None:
@@ -258,5 +314,8 @@ def test_a_group_that_was_deleted_comes_back() -> None:
     roster = known(admitted(recorded(TORCH)))
     (made,) = carry_out(roster).apply
 
-    assert roster.group_changed(Key("default", NAME), None) == Key("default", "job")
+    key = Key("default", NAME)
+    assert roster.group_gone(key, "the uid of the one before") is None
+    assert look(roster).apply == ()
+    assert roster.group_gone(key, f"uid-{NAME}") == Key("default", "job")
     assert look(roster).apply == (made,)

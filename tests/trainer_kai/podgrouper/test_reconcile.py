@@ -34,6 +34,7 @@ class Cluster:
         self.lists: dict[str, list[Any]] = {"jobsets": [], "jobs": [], "pods": [], "podgroups": []}
         self.writes: list[tuple[Request, Any]] = []
         self.news = asyncio.Event()
+        self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
         self.held: asyncio.Event | None = None  # until then nobody is shown any group
         self.lines: dict[str, asyncio.Queue[bytes]] = {kind: asyncio.Queue() for kind in self.lists}
         self._refusals = list(refusals)
@@ -50,6 +51,9 @@ class Cluster:
         assert request.body is not None
         self.writes.append((request, json.loads(request.body)))
         self.news.set()
+        if len(self.of("podgroups")) in self.failing.get("/podgroups/", ()):
+            self.failing = {}
+            return refused(422, "no", "Invalid")
         if "/pods/" in request.path and self._refusals:
             return self._refusals.pop(0)
         return Answer(200, request.body)
@@ -143,6 +147,7 @@ def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:
         "jobset.sigs.k8s.io/job-index": "0",
     }
     meta = job["metadata"]
+    labels["batch.kubernetes.io/controller-uid"] = meta["uid"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
     metadata = {
         "namespace": "default",
@@ -151,6 +156,7 @@ def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:
         "resourceVersion": "6",
         "labels": labels,
         "ownerReferences": [{**owner, "controller": True}],
+        "finalizers": ["batch.kubernetes.io/job-tracking"],
     }
     return {"metadata": metadata, "spec": {}, "status": {"phase": "Pending"}}
 
@@ -241,3 +247,30 @@ async def test_what_never_runs_is_a_warning() -> None:
     warnings = [body for _, body in cluster.of("events") if body["type"] == "Warning"]
     assert [warning["reason"] for warning in warnings] == ["CannotRun"]
     assert "'nobody'" in warnings[0]["message"]
+
+
+async def test_it_is_said_also_when_nothing_at_all_runs() -> None:
+    """The worst case has no group to go with it, and is said once all the same."""
+    cluster = Cluster()
+    obj, job = jobset()
+    obj["spec"]["replicatedJobs"][0]["dependsOn"] = [{"name": "nobody", "status": "Ready"}]
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    async with grouping(cluster):
+        await cluster.until("events", 1)
+        cluster.tell("jobsets", "MODIFIED", {**obj})
+        await asyncio.sleep(0.1)
+
+    assert [body["reason"] for _, body in cluster.writes] == ["CannotRun"]
+
+
+async def test_the_event_does_not_depend_on_every_write() -> None:
+    """One of two groups fails at first; what was planned is told all the same, once."""
+    cluster = Cluster()
+    obj, job = jobset("torch-distributed-with-cache")
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    cluster.failing = {"/podgroups/": [2]}
+    async with grouping(cluster):
+        await cluster.until("podgroups", 3)
+        await cluster.until("events", 1)
+
+    assert [body["reason"] for _, body in cluster.of("events")] == ["PodGroupsCreated"]

@@ -68,7 +68,7 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
     roster.pod_changed(POD, None)
     for job in ours.spec.replicated_jobs:
         roster.job_changed(job_of(ours, job.name)[0], None)
-    roster.group_changed(GROUP, None)
+    roster.group_gone(GROUP, f"uid-{NAME}")
     roster.jobset_changed(JOB, None)
 
     kept = {name: value for name, value in vars(roster).items() if isinstance(value, dict)}

@@ -154,7 +154,7 @@ def test_its_size_does_not_grow_with_the_jobset() -> None:
     """An annotation has a limit, and a JobSet may have a thousand Jobs."""
     few, many = (
         texts(jobset(rjob("a", replicas=n), rjob("b", "a Ready", replicas=n)))["Main"]
-        for n in (1000, 9999)
+        for n in (100, 999)
     )
 
     assert len(few) == len(many) < 200
