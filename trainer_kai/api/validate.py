@@ -46,6 +46,7 @@ __all__ = [
 
 Faults = Iterator[FieldError]
 _MAX_LEVELS: Final = 16
+_LARGEST: Final = 2**31 - 1  # of what Kubernetes counts
 
 
 def queue_faults(queue: Queue) -> tuple[FieldError, ...]:
@@ -193,6 +194,9 @@ def _topology(topology: Topology) -> Faults:
 def _trainjob(job: TrainJob) -> Faults:
     yield from _metadata(job.metadata, "metadata")
     trainer = job.spec.trainer
+    if trainer is not None:
+        yield from _number(trainer.num_nodes, "spec.trainer.numNodes", 0)
+        yield from _number(trainer.num_proc_per_node, "spec.trainer.numProcPerNode", 1)
     if trainer is not None and trainer.resources_per_node is not None:
         path = "spec.trainer.resourcesPerNode"
         yield from _amounts(trainer.resources_per_node.requests, f"{path}.requests")
@@ -200,6 +204,11 @@ def _trainjob(job: TrainJob) -> Faults:
     for i, patch in enumerate(job.spec.runtime_patches):
         path = f"spec.runtimePatches[{i}].trainingRuntimeSpec.template"
         yield from _jobset_template(patch.training_runtime_spec.template, path)
+
+
+def _number(value: int | None, path: str, least: int) -> Faults:
+    if value is not None and not least <= value <= _LARGEST:
+        yield FieldError(path, f"{value} must be from {least} to {_LARGEST}")
 
 
 def _runtime(runtime: Runtime) -> Faults:

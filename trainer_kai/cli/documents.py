@@ -3,6 +3,7 @@
 Whatever cannot be read is told at once, file by file, with what would be right.
 """
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -82,6 +83,9 @@ def _objects(file: str) -> Iterator[Document]:
         if not isinstance(document, dict):
             what = type(document).__name__
             raise ConfigError([FieldError(name, f"document {number} is a {what}, not an object")])
+        fault = _foreign_to_json(document, "")
+        if fault:
+            raise ConfigError([FieldError(f"{name}: document {number}", fault)])
         yield from _flat(Document(name, document))
 
 
@@ -94,6 +98,26 @@ def _flat(document: Document) -> Iterator[Document]:
         if not isinstance(item, dict):
             raise ConfigError([FieldError(str(document), "holds an item that is no object")])
         yield from _flat(Document(document.file, item))
+
+
+def _foreign_to_json(value: object, path: str) -> str | None:
+    """Say what of a document no object can have: YAML knows more than JSON."""
+    if isinstance(value, dict):
+        for name, it in value.items():
+            if not isinstance(name, str):
+                return f"{path.lstrip('.') or 'its top'} has a name that is no text: {name!r}"
+            fault = _foreign_to_json(it, f"{path}.{name}")
+            if fault:
+                return fault
+        return None
+    if isinstance(value, list):
+        faults = (_foreign_to_json(it, f"{path}[{i}]") for i, it in enumerate(value))
+        return next(filter(None, faults), None)
+    if value is None or isinstance(value, str | bool | int):
+        return None
+    if isinstance(value, float) and math.isfinite(value):
+        return None
+    return f"{path.lstrip('.')} must be what JSON knows, not {value!r}"
 
 
 def _where(error: yaml.YAMLError) -> str:

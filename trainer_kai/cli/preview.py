@@ -12,18 +12,18 @@ from msgspec.structs import replace
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ADMITTED, MEMBERS, STAGE
+from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, MEMBERS, STAGE
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.podgrouper.plan import is_ours
+from trainer_kai.podgrouper.plan import Known, is_ours, plan
 from trainer_kai.policy.demand import demand, spell
 from trainer_kai.policy.expand import expand
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.groups import Fields, Mode, Rules, groups
+from trainer_kai.policy.groups import Fields, Mode, Rules
 from trainer_kai.policy.queues import Asked, Choice, choose
-from trainer_kai.policy.units import Outline, Unit, outline
-from webhook.cache import TrainJob as Known
+from trainer_kai.policy.units import Outline, Unit
+from webhook.cache import TrainJob as KnownTrainJob
 from webhook.mutate_jobset import Facts, mutate_jobset, read_jobset
 from webhook.review import Answer, Kind, Request
 
@@ -106,11 +106,13 @@ def preview(job: TrainJob, runtime: Runtime, around: Surroundings) -> Preview:
     admitted, told = _admit(built.jobset, facts, around)
     found = _preview(admitted, around, _asked(built.jobset, around, job, field))
     reference = job.spec.runtime_ref
+    known = {(finding.path, finding.message) for finding in found.findings}
+    notes = (note for note in told if (note.path, note.message) not in known)
     return found._replace(
         kind="TrainJob",
         key=job.metadata.key,
         runtime=f"{reference.kind} {reference.name}",
-        findings=(*faults, *told, *found.findings),
+        findings=(*faults, *notes, *found.findings),
     )
 
 
@@ -119,13 +121,19 @@ def preview_jobset(jobset: JobSet, around: Surroundings) -> Preview:
     found = _preview(jobset, around, _asked(jobset, around, None, ""))
     if is_ours(jobset):
         return found
-    told = Finding("metadata.annotations", f"without {ADMITTED} it is left alone: it is not ours")
-    return found._replace(rows=(), groups=(), findings=(told,))
+    manager = jobset.spec.managed_by
+    is_marked = jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+    told = (
+        Finding("spec.managedBy", f"it is left to {manager}")
+        if is_marked
+        else Finding("metadata.annotations", f"without {ADMITTED} it is left alone: not ours")
+    )
+    return found._replace(findings=(told,))
 
 
-def _known(job: TrainJob) -> Known:
+def _known(job: TrainJob) -> KnownTrainJob:
     reference = job.spec.runtime_ref
-    return Known(
+    return KnownTrainJob(
         uid=_UID,
         labels=job.metadata.labels,
         annotations=job.metadata.annotations,
@@ -147,7 +155,12 @@ def _admit(
     answer = mutate_jobset(case, facts, rules)
     if answer.refusal or not answer.operations:
         return _without_pods(jobset), _refusals(answer)
-    return msgspec.convert(case.tree, JobSet), ()
+    return msgspec.convert(case.tree, JobSet), tuple(map(_note, answer.warnings))
+
+
+def _note(warning: str) -> Finding:
+    path, _, message = warning.partition(": ")
+    return Finding(path, message)
 
 
 def _refusals(answer: Answer) -> tuple[Finding, ...]:
@@ -178,19 +191,21 @@ def _rules(around: Surroundings) -> Rules:
 
 
 def _preview(jobset: JobSet, around: Surroundings, asked: Asked) -> Preview:
-    meta = replace(jobset.metadata, uid=jobset.metadata.uid or _UID)
-    jobset = replace(jobset, metadata=meta)
-    plan = outline(jobset, around.scheduler_name, staged=around.mode == "external")
-    wanted = tuple(groups(jobset, plan, _rules(around)))
+    """Ask the podgrouper what it would do if the JobSet were there now, and free to begin."""
+    jobset = JobSet(
+        metadata=replace(jobset.metadata, uid=jobset.metadata.uid or _UID, deletion_timestamp=""),
+        spec=replace(jobset.spec, suspend=False),
+    )
+    steps = plan(jobset, Known({}), (), _rules(around))
     return Preview(
         kind="JobSet",
-        key=meta.key,
+        key=jobset.metadata.key,
         runtime="",
         mode=around.mode,
         queue=choose(asked, around.default_queue),
-        rows=tuple(_rows(jobset, plan, wanted)),
-        groups=wanted,
-        findings=plan.findings,
+        rows=tuple(_rows(jobset, steps.outline, steps.apply)) if steps.apply else (),
+        groups=steps.apply,
+        findings=steps.outline.findings,
     )
 
 

@@ -144,13 +144,44 @@ def test_what_never_runs_is_told_and_is_no_success(terminal: Terminal) -> None:
     assert "Remove podGroupPolicy.volcano from the runtime" in text
 
 
+def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
+    """What the podgrouper leaves alone is not shown."""
+    notes = {"kai.scheduler/skip-podgrouper": "true"}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED, annotations=notes))
+
+    code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    assert code == 0
+    assert "no group" in text
+
+
+def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
+    """Trainer keeps the warnings of its own requests to itself."""
+    shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
+    jobs = shipped["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = jobs[0]["template"]["spec"]["template"]
+    pod["metadata"] = {"labels": {"kai.scheduler/queue": "team-x"}}
+    job = trainjob(DEEPSPEED, labels={"kai.scheduler/queue": "team-a"})
+
+    _, text, _ = terminal.run("-f", terminal.write("both.yaml", job, shipped))
+    assert "note: pod templates name team-x; the whole goes to team-a" in text
+
+
+def test_a_suspended_trainjob_is_planned_as_if_it_went(terminal: Terminal) -> None:
+    """Whoever asks before it begins wants to know what becomes of it then."""
+    job = trainjob(DEEPSPEED)
+    job["spec"]["suspend"] = True
+
+    _, text, _ = terminal.run("-f", terminal.write("job.yaml", job), "-f", runtime(DEEPSPEED))
+    assert "3 node + 1 launcher later" in text
+
+
 def test_a_jobset_that_is_not_ours_is_left_alone(terminal: Terminal) -> None:
     """Only what admission has marked is grouped."""
     code, text, _ = terminal.run("-f", terminal.write("jobset.yaml", recorded(DEEPSPEED)))
 
     assert code == 0
     assert "no group" in text
-    assert "it is not ours" in text
+    assert "it is left alone: not ours" in text
 
 
 def test_standard_input_and_lists_are_read(
@@ -186,6 +217,14 @@ MISTAKES: list[Case[str, str]] = [
         yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "-a-"})),
         "metadata.labels[kai.scheduler/queue]",
     ),
+    Case(
+        "fewer nodes than none",
+        yaml.safe_dump(trainjob("x", nodes=-3)),
+        "spec.trainer.numNodes: -3 must be from 0 to 2147483647",
+    ),
+    Case("what is no JSON", "a: {b: [.nan]}\n", "document 1: a.b[0] must be what JSON knows"),
+    Case("bytes", "a: {b: !!binary AAAA}\n", "document 1: a.b must be what JSON knows"),
+    Case("a name that is no text", "a: {1: b}\n", "document 1: a has a name that is no text: 1"),
     Case("a runtime in no file", yaml.safe_dump(trainjob("nowhere")), "nowhere with another -f"),
 ]
 
