@@ -91,7 +91,7 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
     shown = server_context(pair)
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
-    run.start("publish", lambda: keeper.publish(pair.authority))
+    run.start("publish", lambda: keeper.publish(pair))
 
 
 if __name__ == "__main__":

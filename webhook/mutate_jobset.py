@@ -16,6 +16,7 @@ from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     ADMITTED,
+    ADMITTED_MARK,
     GANG,
     JOBSET_CONTROLLER,
     QUEUE,
@@ -40,9 +41,8 @@ from webhook.refusals import (
 )
 from webhook.review import UNTOUCHED, Answer, Request, unreadable
 
-__all__ = ["MARK", "Facts", "Reviewed", "mutate_jobset", "read_jobset"]
+__all__ = ["Facts", "Reviewed", "mutate_jobset", "read_jobset"]
 
-MARK: Final = "v1"
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
 _LABELS: Final[Steps] = ("metadata", "labels")
@@ -112,11 +112,12 @@ def mutate_jobset(case: Reviewed, facts: Facts, rules: Rules) -> Answer:
             return verdict
     draft = Draft(case.tree)
     warnings = list(_write_queue(draft, case, choice, owned))
-    _carry(draft, facts)
+    if case.is_create:
+        _carry(draft, facts)
     alone = _groups_itself(case, facts, rules, owned)
     if rules.mode == "external" and not alone:
         _fill(draft, (*_ANNOTATIONS, SKIP_PODGROUPER), _TRUE)
-    draft.set((*_ANNOTATIONS, ADMITTED), MARK)
+    draft.set((*_ANNOTATIONS, ADMITTED), ADMITTED_MARK)
     plan = _outline(case, draft, rules)
     if case.is_create:
         for number in case.ours:
@@ -161,7 +162,7 @@ def _admitted(request: Request) -> JobSet | None:
         old = decode(JobSet, request.old_object)
     except DecodeError:
         return None
-    return old if old.metadata.annotations.get(ADMITTED) == MARK else None
+    return old if old.metadata.annotations.get(ADMITTED) == ADMITTED_MARK else None
 
 
 def _pod_template(number: int) -> Steps:
@@ -204,7 +205,8 @@ def _write_queue(draft: Draft, case: Reviewed, choice: Choice, owned: Owned) -> 
     draft.set((*_LABELS, QUEUE), choice.queue)
     for number, job in case.ours.items():
         given = job.template.spec.template.metadata.labels.get(QUEUE)
-        outranked = choice.source is Source.TRAINJOB or not owned.template_label(job.name, QUEUE)
+        named_above = choice.source in {Source.TRAINJOB, Source.RUNTIME}
+        outranked = named_above or not owned.template_label(job.name, QUEUE)
         if not given or outranked:
             draft.set((*_pod_template(number), *_LABELS, QUEUE), choice.queue)
     if choice.others:
@@ -249,7 +251,7 @@ def _is_users(case: Reviewed, owned: Owned) -> bool:
     """Tell the user's annotation from ours, when a creation comes a second time."""
     if owned.is_noted:
         return owned.annotation(SKIP_PODGROUPER)
-    is_marked = case.jobset.metadata.annotations.get(ADMITTED) == MARK
+    is_marked = case.jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
     return not (is_marked and _has_gangs(case.jobset))
 
 

@@ -36,8 +36,8 @@ class Draft:
 
     def labels(self, steps: Steps) -> Mapping[str, str]:
         """Return a map of texts; empty where there is none."""
-        found: Mapping[str, str] = self.get(steps) or {}
-        return found
+        found = self.get(steps) or {}
+        return {name: text for name, text in found.items() if text is not None}
 
     def set(self, steps: Steps, value: str) -> None:
         """Let a member of a map be this text."""

@@ -17,10 +17,10 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.policy.queues import Asked, Choice
+from trainer_kai.policy.units import size_fault
 from webhook.review import Refusal
 
 __all__ = [
-    "MOST_JOBS",
     "asks_for_us",
     "other_schedulers",
     "refuse_both",
@@ -29,8 +29,6 @@ __all__ = [
     "refuse_size",
 ]
 
-MOST_JOBS: Final = 64  # while one JobSet is planned all pods wait: these take 60 ms at the worst
-_MOST_EDGES: Final = 10 * MOST_JOBS
 _INVALID: Final = 422
 
 
@@ -61,15 +59,8 @@ def asks_for_us(jobset: JobSet, asked: Asked, scheduler_name: str) -> tuple[str,
 
 def refuse_size(jobset: JobSet) -> Refusal | None:
     """Refuse what takes long to plan; the owner of a JobSet is whoever its author says."""
-    jobs = jobset.spec.replicated_jobs
-    if len(jobs) > MOST_JOBS:
-        message = f"spec.replicatedJobs: {len(jobs)} are more than the {MOST_JOBS} that are planned"
-        return Refusal(_INVALID, f"{message}; let one of them have more replicas")
-    edges = sum(len(job.depends_on) for job in jobs)
-    if edges > _MOST_EDGES:
-        message = f"spec.replicatedJobs: {edges} dependencies are more than {_MOST_EDGES}"
-        return Refusal(_INVALID, message)
-    return None
+    fault = size_fault(jobset)
+    return Refusal(_INVALID, f"spec.replicatedJobs: {fault}") if fault else None
 
 
 def refuse_both(others: tuple[str, ...], ours: tuple[str, ...]) -> Refusal:

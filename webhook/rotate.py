@@ -157,14 +157,45 @@ class Keeper:
                     self._loaded = ""
                     return pair
 
-    async def publish(self, authority: bytes) -> None:
-        """Keep the authority in the webhook configuration; for as long as the process runs."""
-        while True:
-            trouble = await self._publish(authority)
+    async def publish(self, pair: Pair) -> None:
+        """Keep the authority in the webhook configuration, for as long as the Secret holds it.
+
+        It ends when the Secret holds another certificate: two replicas that each publish their own
+        would take turns at being trusted. A process that is started anew shows the one of all.
+        """
+        while not await self._is_replaced(pair):
+            trouble = await self._publish(pair.authority)
             if trouble and trouble != self._published:
                 self._log.warning("authority not published", error=trouble)
             self._published = trouble
             await self._clock.sleep(_SOON_S if self._published else _RECHECK_S)
+
+    async def _is_replaced(self, pair: Pair) -> bool:
+        """Say whether the Secret holds another certificate; put ours back where it holds none."""
+        try:
+            found = await self._client.get(SECRETS, self._secret)
+        except NotFound:
+            await self._put_back(pair, None, "it was deleted")
+            return False
+        except Unauthorized:
+            raise
+        except ApiError:
+            return False  # an outage replaces nothing
+        there = pair_in(found.data)
+        if there is None:
+            await self._put_back(pair, found, "it cannot be read")
+            return False
+        if there.authority != pair.authority:
+            self._log.warning("certificate replaced", secret_name=str(self._secret))
+        return there.authority != pair.authority
+
+    async def _put_back(self, pair: Pair, found: Secret | None, why: str) -> None:
+        try:
+            await self._write(pair, found, why)
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            self._log.warning("certificate not put back", error=str(error))
 
     async def _obtain(self) -> Pair | None:
         """Try once; None where somebody else was faster."""
@@ -205,7 +236,7 @@ class Keeper:
                 await self._client.replace(SECRETS, self._secret, body, write)
         except Conflict:
             return None
-        self._log.info("certificate made", secret_name=str(self._secret), why=why)
+        self._log.info("certificate written", secret_name=str(self._secret), why=why)
         return pair
 
     async def _publish(self, authority: bytes) -> str:

@@ -70,9 +70,9 @@ QUEUES = [
         Written("j", MARKED, {"node": (KAI, "p", "Main"), "a": (KAI, "j", "Main")}),
     ),
     Case(
-        "the runtime's field outranks the JobSet, for the JobSet's label decides in the end",
+        "the runtime's field is written over the labels of its own templates",
         Given(managed(jobset(labelled("p"), labels={QUEUE: "j"})), facts(runtime_queue="r")),
-        Written("r", MARKED, {"node": (KAI, "p", "Main")}),
+        Written("r", MARKED, {"node": (KAI, "r", "Main")}),
     ),
     Case(
         "the TrainJob's label is written over all of them",
@@ -297,6 +297,16 @@ def test_what_cannot_be_read_is_refused_if_it_may_be_ours() -> None:
     assert refusal.message.startswith("request.object.spec.replicatedJobs: Expected `array")
     assert reviewed(foreign) == UNTOUCHED
     assert reviewed([1]).refusal is not None
+
+
+def test_a_null_among_labels_is_no_label() -> None:
+    """Also where a rule looks at its text."""
+    wishes = {"priorityClassName": None, "kai.scheduler/preemptibility": None}
+    given = jobset(labels=wishes, annotations={"kai.scheduler/batch-min-member": None})
+    answer = reviewed(given)
+
+    assert answer.refusal is None
+    assert written(applied(given, answer)).queue == "default-queue"
 
 
 def test_nulls_and_missing_parts_mean_the_same() -> None:

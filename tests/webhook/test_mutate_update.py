@@ -151,9 +151,9 @@ UPDATES = [
         Written("default-queue", {**MARKED, SKIP: "true"}, WHOLE),
     ),
     Case(
-        "a wish that the TrainJob has now",
+        "a wish that the TrainJob has now: wishes are carried at creation, only the queue follows",
         Update(PLAIN, PLAIN, facts(annotations={"kai.scheduler/topology": "racks"})),
-        Written("default-queue", {**MARKED, "kai.scheduler/topology": "racks"}, WHOLE),
+        Written("default-queue", MARKED, WHOLE),
     ),
     Case(
         "the queue of a runtime that no label can name changes nothing",

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.objects import FACTS, QUEUE, Obj, facts, job, jobset, managed, reviewed
+from trainer_kai.policy.units import MOST_JOBS
 from webhook.mutate_jobset import Facts
-from webhook.refusals import MOST_JOBS
 from webhook.review import UNTOUCHED, Refusal
 
 COSCHEDULED: Obj = {"labels": {"scheduling.x-k8s.io/pod-group": "job"}}

@@ -183,7 +183,7 @@ async def test_a_secret_that_cannot_be_read_is_made_anew(data: dict[str, str]) -
 
     assert fault_of(pair, HOSTS, clock.now(), timedelta()) is None
     assert store.version == "8"
-    assert [it["event"] for it in logs] == ["certificate made"]
+    assert [it["event"] for it in logs] == ["certificate written"]
 
 
 async def test_a_missing_role_is_waited_out_and_told_once() -> None:
@@ -201,7 +201,7 @@ async def test_a_missing_role_is_waited_out_and_told_once() -> None:
 
     assert "403 Forbidden" in why
     assert waiting.not_loaded() == ""
-    assert [it["event"] for it in logs] == ["certificate not obtained", "certificate made"]
+    assert [it["event"] for it in logs] == ["certificate not obtained", "certificate written"]
 
 
 async def test_credentials_that_are_refused_end_the_process() -> None:
@@ -212,7 +212,7 @@ async def test_credentials_that_are_refused_end_the_process() -> None:
     with pytest.raises(Unauthorized):
         await keeper(store, clock).obtain()
     with pytest.raises(Unauthorized):
-        await keeper(store, clock).publish(b"authority")
+        await keeper(store, clock).publish(make(HOSTS, clock.now()))
 
 
 def test_only_what_differs_is_published() -> None:
@@ -232,9 +232,10 @@ def test_only_what_differs_is_published() -> None:
 async def test_the_authority_is_published_and_kept() -> None:
     """Not before the configuration is there, and again when somebody takes it away."""
     store, clock = Store(), VirtualClock()
-    wanted = base64.b64encode(b"ours").decode()
     published = keeper(store, clock)
-    task = asyncio.create_task(published.publish(b"ours"))
+    pair = await published.obtain()
+    wanted = base64.b64encode(pair.authority).decode()
+    task = asyncio.create_task(published.publish(pair))
     await clock.advance(3)
     absent = published.not_published()
     store.configuration = configured("", "", "")
@@ -256,6 +257,42 @@ async def test_the_authority_is_published_and_kept() -> None:
     assert again == {wanted}
     assert outage == ""
     assert "are the manifests applied?" in gone
+
+
+async def test_of_two_authorities_only_that_of_the_secret_is_published() -> None:
+    """Whoever shows another one stops, to be started anew; nobody takes turns."""
+    store, clock = Store(), VirtualClock()
+    store.configuration = configured("", "")
+    first = await keeper(store, clock).obtain()
+    store.secret = None
+    second = await keeper(store, clock).obtain()
+    old = asyncio.create_task(keeper(store, clock).publish(first))
+    new = asyncio.create_task(keeper(store, clock).publish(second))
+    await clock.advance(40)
+
+    assert old.done()
+    assert old.exception() is None
+    assert not new.done()
+    new.cancel()
+    bundles = {it["clientConfig"].get("caBundle") for it in store.configuration["webhooks"]}
+    assert bundles == {base64.b64encode(second.authority).decode()}
+
+
+@pytest.mark.parametrize("damage", [None, {"data": {}}], ids=["deleted", "garbled"])
+async def test_a_secret_that_is_lost_is_put_back(damage: dict[str, Any] | None) -> None:
+    """The next replica that starts finds the certificate that the others show."""
+    store, clock = Store(), VirtualClock()
+    store.configuration = configured("")
+    showing = keeper(store, clock)
+    pair = await showing.obtain()
+    assert store.secret is not None
+    store.secret = None if damage is None else {**store.secret, **damage}
+    task = asyncio.create_task(showing.publish(pair))
+    await clock.advance(20)
+
+    assert not task.done()
+    task.cancel()
+    assert await keeper(store, clock).obtain() == pair
 
 
 def test_a_secret_is_written_as_it_is_read() -> None:
