@@ -27,7 +27,6 @@ MAY: Final = [
     "podgrouper list batch/jobs",
     "podgrouper watch /pods",
     "podgrouper patch /pods in default",
-    "podgrouper get scheduling.run.ai/podgroups in default",
     "podgrouper create scheduling.run.ai/podgroups in default",
     "podgrouper patch scheduling.run.ai/podgroups in default",
     "podgrouper create coordination.k8s.io/leases in trainer-kai",
