@@ -3,6 +3,7 @@
 import io
 import json
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -40,7 +41,7 @@ class Asked:
         self.server = server
         self.cache = cache
         self.metrics = metrics
-        self.reads: list[Key] = []
+        self.reads: deque[Key] = deque(maxlen=100)  # a fuzz makes very many
         self.is_stopping = False
         self.session: aiohttp.ClientSession
 
