@@ -28,13 +28,15 @@ class Row(NamedTuple):
     want: tuple[str, str, str, str]
 
 
+CONTAINERS: Final = [{"name": "node", "image": "none"}]
+POD_SPEC: Final[Obj] = {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}
 POD: Final[Obj] = {"pod_labels": {QUEUE: "of-pods"}}
 JOBSET: Final[Obj] = {"labels": {QUEUE: "of-jobset"}}
 RUNTIME: Final[Obj] = {"policy": {"kaiScheduler": {"queue": "of-runtime"}}}
 TRAINJOB: Final = {QUEUE: "of-trainjob"}
 ROWS: Final = (
     Row("trainjob", {**POD, **JOBSET, **RUNTIME}, TRAINJOB, ("of-trainjob",) * 4),
-    Row("runtime", {**POD, **JOBSET, **RUNTIME}, {}, ("of-runtime", *("of-pods",) * 3)),
+    Row("runtime", {**POD, **JOBSET, **RUNTIME}, {}, ("of-runtime",) * 4),
     Row("field", RUNTIME, {}, ("of-runtime",) * 4),
     Row("jobset", {**POD, **JOBSET}, {}, ("of-jobset", *("of-pods",) * 3)),
     Row("pods", POD, {}, ("of-pods",) * 4),
@@ -49,6 +51,7 @@ async def test_who_names_the_queue(front: Front, room: str) -> None:
     await front.cluster.api.merge(NAMESPACES, None, room, labels)
     for row in ROWS:
         await make_runtime(front.cluster, room, row.name, **row.runtime)
+    await _is_known(front.cluster, room)
     async with front.cluster.timeline(JOBSETS, JOBS, PODS, namespace=room) as seen:
         for row in ROWS:
             job = Submission(row.name, row.name, room, 1, kind="TrainingRuntime", labels=row.labels)
@@ -107,6 +110,29 @@ async def _merge(cluster: Cluster, namespace: str, fields: Obj) -> None:
     await cluster.api.merge(TRAINJOBS, namespace, "job", fields)
 
 
+async def _is_known(cluster: Cluster, namespace: str) -> None:
+    """Wait until the webhook knows the field: its watch is from before there was one."""
+    job = Submission("probe", "field", namespace, 1, kind="TrainingRuntime").trainjob()
+    job["spec"]["suspend"] = True
+    meta = (await cluster.api.create(job))["metadata"]
+    owner = {"apiVersion": TRAINJOBS.api_version, "kind": "TrainJob", "controller": True}
+    references = [{**owner, "name": meta["name"], "uid": meta["uid"]}]
+    probe = {
+        "apiVersion": JOBSETS.api_version,
+        "kind": "JobSet",
+        "metadata": {"name": "dry", "namespace": namespace, "ownerReferences": references},
+        "spec": {
+            "replicatedJobs": [{"name": "node", "template": {"spec": {"template": POD_SPEC}}}]
+        },
+    }
+    async with asyncio.timeout(30):
+        while True:
+            shown = await cluster.api.create(probe, dryRun="All")
+            if shown["metadata"]["labels"][QUEUE] == "of-runtime":
+                return
+            await asyncio.sleep(0.1)
+
+
 async def _add_field(cluster: Cluster) -> None:
     """Let runtimes name a queue by a field, and wait until the API server keeps it."""
     patch = yaml.safe_load(FIELD.read_text())
@@ -116,7 +142,7 @@ async def _add_field(cluster: Cluster) -> None:
     async with asyncio.timeout(20):
         while True:
             try:
-                return await make_runtime(cluster, "default", "with-field", **RUNTIME)
+                return await make_runtime(cluster, "default", "of-a-test", **RUNTIME)
             except ApiError as error:
                 if "unknown field" not in str(error):
                     raise
