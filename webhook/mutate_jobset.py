@@ -39,6 +39,7 @@ from webhook.refusals import (
     refuse_queue,
     refuse_size,
 )
+from webhook.restore import has_lost, pod_template, put_back
 from webhook.review import UNTOUCHED, Answer, Request, unreadable
 
 __all__ = ["Facts", "Reviewed", "mutate_jobset", "read_jobset"]
@@ -85,7 +86,7 @@ def read_jobset(request: Request, rules: Rules) -> Reviewed | Answer:
         return UNTOUCHED
     is_create = request.operation == _CREATE
     old = None if is_create else _admitted(request)
-    if not is_create and (old is None or not (old.spec.suspend or jobset.spec.suspend)):
+    if not is_create and (old is None or not (_is_suspended(jobset, old) or has_lost(jobset, old))):
         return UNTOUCHED
     ours = {
         number: job
@@ -106,10 +107,17 @@ def mutate_jobset(case: Reviewed, facts: Facts, rules: Rules) -> Answer:
     owned = Owned(case.tree["metadata"])
     asked = _asked(case, facts, owned)
     choice = choose(asked, rules.default_queue)
+    if case.old is not None and not _is_suspended(case.jobset, case.old):
+        return put_back(case.jobset, case.old, case.tree, choice)
     if case.is_create:
         verdict = _refused(case, asked, choice, rules)
         if verdict is not None:
             return verdict
+    return _written(case, facts, rules, owned, choice)
+
+
+def _written(case: Reviewed, facts: Facts, rules: Rules, owned: Owned, choice: Choice) -> Answer:
+    """Write all that is ours on a JobSet that is made, or suspended."""
     draft = Draft(case.tree)
     warnings = list(_write_queue(draft, case, choice, owned))
     if case.is_create:
@@ -121,9 +129,9 @@ def mutate_jobset(case: Reviewed, facts: Facts, rules: Rules) -> Answer:
     plan = _outline(case, draft, rules)
     if case.is_create:
         for number in case.ours:
-            _fill(draft, (*_pod_template(number), "spec", "schedulerName"), rules.scheduler_name)
+            _fill(draft, (*pod_template(number), "spec", "schedulerName"), rules.scheduler_name)
     for number, job in enumerate(case.jobset.spec.replicated_jobs):
-        steps = (*_pod_template(number), *_LABELS, GANG)
+        steps = (*pod_template(number), *_LABELS, GANG)
         unit = plan.unit_of(job.name) if number in case.ours and not alone else None
         if unit is None:
             draft.remove(steps)  # whoever wrote it: only what is in a group of ours has one
@@ -165,8 +173,9 @@ def _admitted(request: Request) -> JobSet | None:
     return old if old.metadata.annotations.get(ADMITTED) == ADMITTED_MARK else None
 
 
-def _pod_template(number: int) -> Steps:
-    return ("spec", "replicatedJobs", number, "template", "spec", "template")
+def _is_suspended(jobset: JobSet, old: JobSet) -> bool:
+    """Say whether it is so before or after: then its labels may change, and its queue follows."""
+    return jobset.spec.suspend or old.spec.suspend
 
 
 def _asked(case: Reviewed, facts: Facts, owned: Owned) -> Asked:
@@ -208,7 +217,7 @@ def _write_queue(draft: Draft, case: Reviewed, choice: Choice, owned: Owned) -> 
         named_above = choice.source in {Source.TRAINJOB, Source.RUNTIME}
         outranked = named_above or not owned.template_label(job.name, QUEUE)
         if not given or outranked:
-            draft.set((*_pod_template(number), *_LABELS, QUEUE), choice.queue)
+            draft.set((*pod_template(number), *_LABELS, QUEUE), choice.queue)
     if choice.others:
         names = ", ".join(choice.others)
         yield f"pod templates name {names}; the whole goes to {choice.queue}: {choice.source.value}"

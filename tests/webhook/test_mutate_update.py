@@ -193,6 +193,55 @@ def running(obj: Obj) -> Obj:
     return other
 
 
+RUNNING = running(OVERWRITTEN)
+APPLIED_AGAIN = relabelled(changed(RUNNING, {}, {QUEUE: "j"}), QUEUE, "p")
+KEPT = [
+    Case(
+        "Trainer wrote its own again: what outranked it comes back",
+        Update(RUNNING, APPLIED_AGAIN, facts({QUEUE: "t"})),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "although the TrainJob has another label by now: that counts when it is suspended",
+        Update(RUNNING, APPLIED_AGAIN, facts({QUEUE: "u"})),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "or the runtime names the queue",
+        Update(RUNNING, APPLIED_AGAIN, facts(runtime_queue="r")),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "nothing outranks a label that somebody changes on the JobSet",
+        Update(RUNNING, changed(RUNNING, {}, {QUEUE: "x"})),
+        Written("x", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "a gang that is changed, or that is new",
+        Update(RUNNING, relabelled(RUNNING, GANG, "x")),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "a gang where there was none",
+        Update(running(HIS_OWN), relabelled(running(HIS_OWN), GANG, "x")),
+        Written("default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", KEPT, ids=ids)
+def test_what_runs_keeps_its_queue(case: Case[Update, Written]) -> None:
+    """Trainer may apply a JobSet once more before it sees that there is one."""
+    old, new, known, rules = case.given
+
+    answer = reviewed(new, known, rules, old)
+    patched = applied(new, answer)
+
+    assert (answer.refusal, answer.warnings) == (None, ())
+    assert written(patched) == case.want
+    assert reviewed(patched, known, rules, old).operations == ()
+
+
 LEFT: list[Case[tuple[Any, Obj], None]] = [
     Case("one that runs", (running(PLAIN), running(PLAIN)), None),
     Case("one that was never admitted", (changed(PLAIN, {ADMITTED: None}), PLAIN), None),

@@ -1,0 +1,59 @@
+"""What is put back on a JobSet that runs.
+
+Trainer may apply a JobSet once more right after it made it, before it sees that there is one. Its
+own labels come back then, where ours outranked them: the JobSet would be of another queue than its
+pods, and for a changed template JobSet would refuse the whole. So what was there is put back. The
+queue is not chosen again: while a JobSet runs it stays where it is.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.names import GANG, QUEUE
+from trainer_kai.policy.queues import Choice, Source
+from webhook.patch import Draft, Steps
+from webhook.review import Answer
+
+__all__ = ["has_lost", "pod_template", "put_back"]
+
+_LABELS: Final[Steps] = ("metadata", "labels")
+
+
+def pod_template(number: int) -> Steps:
+    """Return where a replicatedJob has its pod template."""
+    return ("spec", "replicatedJobs", number, "template", "spec", "template")
+
+
+def has_lost(jobset: JobSet, old: JobSet) -> bool:
+    """Say whether something that we may have written is another one now."""
+    is_moved = jobset.metadata.labels.get(QUEUE) != old.metadata.labels.get(QUEUE)
+    return is_moved or any(True for _ in _changed(jobset, old))
+
+
+def put_back(jobset: JobSet, old: JobSet, tree: Any, choice: Choice) -> Answer:
+    """Write what was there: the queue where it outranks the JobSet's own label, and the marks."""
+    draft = Draft(tree)
+    queue = old.metadata.labels.get(QUEUE)
+    if queue and choice.source in {Source.TRAINJOB, Source.RUNTIME}:
+        draft.set((*_LABELS, QUEUE), queue)
+    for number, name, value in _changed(jobset, old):
+        steps = (*pod_template(number), *_LABELS, name)
+        if value is None:
+            draft.remove(steps)
+        else:
+            draft.set(steps, value)
+    return Answer(draft.operations)
+
+
+def _changed(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, str, str | None]]:
+    """Yield the labels of pod templates that differ: where, which one, and what it was."""
+    before = {job.name: job.template.spec.template.metadata for job in old.spec.replicated_jobs}
+    for number, job in enumerate(jobset.spec.replicated_jobs):
+        if job.name not in before:
+            continue
+        labels = job.template.spec.template.metadata.labels
+        for name in (QUEUE, GANG):
+            value = before[job.name].labels.get(name)
+            if labels.get(name) != value:
+                yield number, name, value
