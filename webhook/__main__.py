@@ -91,6 +91,7 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
     shown = server_context(pair)
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
+    log.info("reviews are answered", address=settings.server.address, port=settings.server.port)
     run.start("publish", lambda: keeper.publish(pair))
 
 

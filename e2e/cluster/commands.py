@@ -102,7 +102,7 @@ def kubeconfig_path(name: str | None, service_account: str | None) -> Path:
         raise CommandError(f"--service-account takes NAMESPACE/NAME, not {service_account!r}")
     token = asyncio.run(_request_token(note, namespace, account))
     user = f"{namespace}.{account}"
-    text = _credentials(note).kubeconfig(user, token)
+    text = _credentials(note).kubeconfig(user, token, namespace=namespace)
     return write_kubeconfig(admin.with_name(f"{user}.yaml"), text)
 
 

@@ -32,8 +32,13 @@ class Credentials(NamedTuple):
     authority_pem: bytes
     tokens: Mapping[str, str]
 
-    def kubeconfig(self, user: str, token: str = "", server: str = "") -> str:
+    def kubeconfig(
+        self, user: str, token: str = "", server: str = "", *, namespace: str = ""
+    ) -> str:
         """Return a kubeconfig for one user; JSON, which is YAML, so no quoting can go wrong."""
+        context = {"cluster": "chain", "user": user}
+        if namespace:  # that of a ServiceAccount, as in its pod
+            context["namespace"] = namespace
         cluster = {
             "server": server or self.server,
             "certificate-authority-data": base64.b64encode(self.authority_pem).decode(),
@@ -43,7 +48,7 @@ class Credentials(NamedTuple):
             "kind": "Config",
             "clusters": [{"name": "chain", "cluster": cluster}],
             "users": [{"name": user, "user": {"token": token or self.tokens[user]}}],
-            "contexts": [{"name": "chain", "context": {"cluster": "chain", "user": user}}],
+            "contexts": [{"name": "chain", "context": context}],
             "current-context": "chain",
         }
         return json.dumps(config, indent=1)

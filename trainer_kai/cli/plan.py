@@ -7,6 +7,8 @@ podgrouper. Runtimes that no file has are read from the cluster, with the user's
 import argparse
 import asyncio
 import json
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +16,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, JOBSET, SCHEDULER_NAME, TRAINER
 from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.resources import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.validate import jobset_faults, runtime_faults, trainjob_faults
@@ -30,6 +32,7 @@ __all__ = ["add_plan"]
 
 _SCHEMA: Final = "trainer-kai/plan/v1"
 _BLOCKED: Final = 1
+_NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class _Given(NamedTuple):
@@ -57,11 +60,23 @@ def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         required=True,
         help="TrainJobs, JobSets, runtimes and namespaces; - is standard input; may be repeated",
     )
-    parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "-o",
+        dest="output",
+        choices=("table", "json"),
+        default="table",
+        help="json has the groups as they will be applied",
+    )
     parser.add_argument("-n", "--namespace", default="default", help="of what names none")
-    parser.add_argument("--mode", choices=("bundled", "external"), default="bundled")
-    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME)
-    parser.add_argument("--default-queue", default=DEFAULT_QUEUE)
+    parser.add_argument(
+        "--mode",
+        choices=("bundled", "external"),
+        default="bundled",
+        help="who binds: our scheduler, or a KAI that is already there",
+    )
+    site = "as the processes of the site are told"
+    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help=site)
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
     parser.add_argument("--kubeconfig", default="", help="where to find what no file has")
     parser.add_argument("--context", default="")
     parser.set_defaults(run=_run)
@@ -105,11 +120,13 @@ def _add(given: _Given, document: Document, namespace: str) -> tuple[FieldError,
         return (FieldError("metadata.name", "must be there"),)
     metadata.setdefault("name", f"{metadata.get('generateName')}x")
     kind = (document.group, document.kind)
+    if document.group == TRAINER and document.fields["apiVersion"] != TRAINJOBS.api_version:
+        return (FieldError("apiVersion", f"must be {TRAINJOBS.api_version}"),)
     if kind not in {(TRAINER, "ClusterTrainingRuntime"), ("", "Namespace")}:
         metadata.setdefault("namespace", namespace)
     if kind == (TRAINER, "TrainJob"):
         given.jobs.append(read(TrainJob, document))
-        return trainjob_faults(given.jobs[-1])
+        return (*trainjob_faults(given.jobs[-1]), *_reference_faults(given.jobs[-1]))
     if kind == (JOBSET, "JobSet"):
         given.jobsets.append(read(JobSet, document))
         return jobset_faults(given.jobsets[-1])
@@ -120,7 +137,21 @@ def _add(given: _Given, document: Document, namespace: str) -> tuple[FieldError,
     if kind == ("", "Namespace"):
         found = read(Namespace, document)
         given.namespaces[found.metadata.name] = found
+    else:
+        print(f"trainer-kai: left out: {document}", file=sys.stderr)
     return ()
+
+
+def _reference_faults(job: TrainJob) -> Iterator[FieldError]:
+    reference = job.spec.runtime_ref
+    kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
+    if not reference.name:
+        yield FieldError("spec.runtimeRef.name", "must be there")
+    if reference.kind not in kinds:
+        yield FieldError("spec.runtimeRef.kind", f"must be {' or '.join(kinds)}")
+    if not _NAME.fullmatch(job.metadata.name):
+        message = "must be at most 63 of a-z, 0-9 and -, and begin with a letter"
+        yield FieldError("metadata.name", f"{job.metadata.name!r} {message}")
 
 
 def _reference(job: TrainJob) -> tuple[str, Key]:
@@ -174,7 +205,7 @@ def _around(args: argparse.Namespace, given: _Given, namespace: str) -> Surround
         mode=args.mode,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
-        namespace=found.metadata.labels if found else {},
+        namespace=found.metadata.labels if found else None,
     )
 
 
@@ -182,7 +213,8 @@ def _as_text(it: Preview) -> str:
     head = [f"{it.kind} {it.key}"]
     if it.runtime:
         head.append(f"runtime {it.runtime}")
-    head += [f"queue {it.queue.queue} ({it.queue.source.value})", f"mode {it.mode}"]
+    head += [f"queue {it.queue.queue} ({it.queue.source.value})" if it.rows else "queue -"]
+    head += [f"mode {it.mode}"]
     lines = ["   ".join(head), ""]
     rows = [
         (row.stage, row.group, row.after or "-", row.members, row.needs, _spelt(row.requests))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, MEMBERS, STAGE
+from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, INJECT, MEMBERS, STAGE
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
@@ -21,7 +21,7 @@ from trainer_kai.policy.demand import demand, spell
 from trainer_kai.policy.expand import expand
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.groups import Fields, Mode, Rules
-from trainer_kai.policy.queues import Asked, Choice, choose
+from trainer_kai.policy.queues import Asked, Choice, Source, choose
 from trainer_kai.policy.units import Outline, Unit
 from webhook.cache import TrainJob as KnownTrainJob
 from webhook.mutate_jobset import Facts, mutate_jobset, read_jobset
@@ -30,6 +30,7 @@ from webhook.review import Answer, Kind, Request
 __all__ = ["Preview", "Row", "Surroundings", "preview", "preview_jobset"]
 
 _UID: Final = "UID"
+_TAKEN_OUT: Final = "disabled"
 
 
 class Surroundings(NamedTuple):
@@ -38,7 +39,7 @@ class Surroundings(NamedTuple):
     mode: Mode
     scheduler_name: str
     default_queue: str
-    namespace: Mapping[str, str] = {}
+    namespace: Mapping[str, str] | None = {}  # its labels; None where nobody has looked
 
 
 class Row(NamedTuple):
@@ -102,10 +103,17 @@ def preview(job: TrainJob, runtime: Runtime, around: Surroundings) -> Preview:
     policy = runtime.spec.pod_group_policy
     field = policy.kai_scheduler.queue if policy and policy.kai_scheduler else ""
     faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
-    facts = Facts(_known(job), field, around.namespace)
-    admitted, told = _admit(built.jobset, facts, around)
+    facts = Facts(_known(job), field, around.namespace or {})
+    if facts.namespace.get(INJECT) == _TAKEN_OUT:
+        out = Finding("metadata.namespace", f"is taken out by its label {INJECT}")
+        admitted, told = _without_pods(built.jobset), [out]
+    else:
+        admitted, told = _admit(built.jobset, facts, around)
     found = _preview(admitted, around, _asked(built.jobset, around, job, field))
     reference = job.spec.runtime_ref
+    if around.namespace is None and found.queue.source is Source.DEFAULT:
+        path, message = "metadata.namespace", "is in no file; its label would name the queue"
+        told.append(Finding(path, message))
     known = {(finding.path, finding.message) for finding in found.findings}
     notes = (note for note in told if (note.path, note.message) not in known)
     return found._replace(
@@ -141,9 +149,7 @@ def _known(job: TrainJob) -> KnownTrainJob:
     )
 
 
-def _admit(
-    jobset: JobSet, facts: Facts, around: Surroundings
-) -> tuple[JobSet, tuple[Finding, ...]]:
+def _admit(jobset: JobSet, facts: Facts, around: Surroundings) -> tuple[JobSet, list[Finding]]:
     """Send a JobSet through admission, as the API server would at its creation."""
     rules = _rules(around)
     kind = Kind(group=JOBSETS.group, version=JOBSETS.version, kind=JOBSETS.kind)
@@ -155,7 +161,7 @@ def _admit(
     answer = mutate_jobset(case, facts, rules)
     if answer.refusal or not answer.operations:
         return _without_pods(jobset), _refusals(answer)
-    return msgspec.convert(case.tree, JobSet), tuple(map(_note, answer.warnings))
+    return msgspec.convert(case.tree, JobSet), [*map(_note, answer.warnings)]
 
 
 def _note(warning: str) -> Finding:
@@ -163,11 +169,11 @@ def _note(warning: str) -> Finding:
     return Finding(path, message)
 
 
-def _refusals(answer: Answer) -> tuple[Finding, ...]:
+def _refusals(answer: Answer) -> list[Finding]:
     if answer.refusal:
-        return (Finding("spec.runtimeRef", answer.refusal.message, blocks=True),)
+        return [Finding("spec.runtimeRef", answer.refusal.message, blocks=True)]
     message = "its pods are left to another scheduler, so admission writes nothing"
-    return (Finding("spec.runtimeRef", message),)
+    return [Finding("spec.runtimeRef", message)]
 
 
 def _without_pods(jobset: JobSet) -> JobSet:
@@ -182,7 +188,7 @@ def _asked(jobset: JobSet, around: Surroundings, job: TrainJob | None, field: st
         templates=tuple(
             it.template.spec.template.metadata.labels for it in jobset.spec.replicated_jobs
         ),
-        namespace=around.namespace,
+        namespace=around.namespace or {},
     )
 
 

@@ -4,7 +4,7 @@ The answer follows from what is there and from nothing else, so asking twice is 
 JobSet is suspended nothing is written: its queue may still change, and its groups ask for nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
@@ -16,9 +16,11 @@ from trainer_kai.api.names import (
     GANG,
     JOBSET_CONTROLLER,
     POD_GROUP,
+    QUEUE,
     SUBGROUP,
 )
 from trainer_kai.api.quantity import QuantityError
+from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
 from trainer_kai.podgrouper.roster import Seen
 from trainer_kai.podgrouper.seen import Group, paths_in
 from trainer_kai.policy.census import census
@@ -54,11 +56,6 @@ class Plan(NamedTuple):
     is_first: bool = False
     outline: Outline = Outline(())
 
-    @property
-    def blocking(self) -> tuple[Finding, ...]:
-        """Return what keeps a part from ever running."""
-        return tuple(finding for finding in self.outline.findings if finding.blocks)
-
 
 def is_ours(jobset: JobSet) -> bool:
     """Say whether a JobSet was admitted by us, and its pods are made in this cluster."""
@@ -73,7 +70,10 @@ def plan(jobset: JobSet, known: Known, members: Iterable[Seen], rules: Rules) ->
     if is_over or jobset.spec.suspend or not is_ours(jobset):
         return Plan()
     whole = outline(jobset, rules.scheduler_name, staged=rules.mode == "external")
-    marked = whole._replace(units=tuple(u for u in whole.units if _is_marked(jobset, u)))
+    marked = Outline(
+        tuple(unit for unit in whole.units if _is_marked(jobset, unit)),
+        (*whole.findings, *_wishes(jobset)),
+    )
     pods = list(members)
     counts = census(pod.sighting for pod in pods) if rules.mode == "external" else {}
     try:
@@ -90,6 +90,16 @@ def plan(jobset: JobSet, known: Known, members: Iterable[Seen], rules: Rules) ->
     )
     assign = (_assigned(jobset, pod, marked, rules) for pod in pods if not pod.group)
     return Plan(apply, tuple(filter(None, assign)), bool(apply) and not known.groups, marked)
+
+
+def _wishes(jobset: JobSet) -> Iterator[Finding]:
+    """Yield what is asked for and cannot be meant; without a queue that can be, nothing runs."""
+    meta = jobset.metadata
+    for fault in (
+        *label_wish_faults(meta.labels, "metadata.labels"),
+        *annotation_wish_faults(meta.annotations, "metadata.annotations"),
+    ):
+        yield Finding(fault.path, fault.message, blocks=f"[{QUEUE}]" in fault.path)
 
 
 def _not_raised(fields: Fields, groups: Mapping[Key, Group]) -> Fields:

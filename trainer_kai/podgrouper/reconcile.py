@@ -82,6 +82,7 @@ class Podgrouper:
     async def lead(self, client: Client) -> None:
         """Write, as long as we lead; *client* asks the fence."""
         await self._synced.wait()
+        self._log.info("grouping begins", jobsets=len(self._roster.jobsets))
         settings = QueueSettings("jobsets", workers=8)
         queue: WorkQueue[Key] = WorkQueue(
             lambda key: self.reconcile(client, key),
@@ -106,12 +107,17 @@ class Podgrouper:
         known = Known(self._roster.groups(jobset.metadata.uid), self._undefined)
         steps = plan(jobset, known, self._roster.members(jobset), self._rules)
         self._warn(jobset, steps)
+        before = {group.spec.get("queue", "") for group in known.groups.values()}
         try:
             for fields in steps.apply:
                 await self._apply(client, fields)
         finally:
             if steps.is_first and self._roster.groups(jobset.metadata.uid):
                 self._tell(jobset, steps)
+        moved = {fields["spec"]["queue"] for fields in steps.apply} - before
+        if before and moved:
+            message = f"Queue {', '.join(sorted(before))} before, now {', '.join(moved)}"
+            self._recorder.post(_regarding(jobset), "QueueChanged", message)
         for pod, merged in steps.assign:
             try:
                 await client.merge(PODS, pod, merged, _ASSIGN)
@@ -136,12 +142,14 @@ class Podgrouper:
         self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {told}")
 
     def _warn(self, jobset: JobSet, steps: Plan) -> None:
-        """Say what will never run; once, as long as this process lasts."""
+        """Say what will never run, or is not understood; once, as long as this process lasts."""
         key, uid = jobset.metadata.key, jobset.metadata.uid
-        if steps.blocking and self._warned.get(key) != uid:
+        findings = steps.outline.findings
+        if findings and self._warned.get(key) != uid:
             self._warned[key] = uid
-            for finding in steps.blocking:
-                self._recorder.post(_regarding(jobset), "CannotRun", str(finding), "Warning")
+            for finding in findings:
+                reason = "CannotRun" if finding.blocks else "Noted"
+                self._recorder.post(_regarding(jobset), reason, str(finding), "Warning")
 
     def _once_synced(self) -> Callable[[], None]:
         told = False

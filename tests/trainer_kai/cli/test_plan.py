@@ -65,7 +65,8 @@ def trainjob(runtime: str, nodes: int = 4, **metadata: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_every_shipped_runtime_is_planned(name: str, terminal: Terminal) -> None:
     """The table names each unit; JSON has the groups as they will be applied."""
-    file = terminal.write("job.yaml", trainjob(name))
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    file = terminal.write("job.yaml", trainjob(name), space)
 
     code, table, err = terminal.run("-f", file, "-f", runtime(name))
     assert (code, err) == (0, "")
@@ -154,6 +155,29 @@ def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
     assert "no group" in text
 
 
+def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
+    """Its label keeps admission away, so nothing is ours there."""
+    metadata = {"name": "default", "labels": {"trainer-kai.dev/inject": "disabled"}}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED), space)
+
+    code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    assert code == 0
+    assert "queue -" in text
+    assert "taken out" in text
+
+
+def test_what_was_not_looked_at_is_told(terminal: Terminal) -> None:
+    """The label of a namespace in no file, and objects that nobody can plan."""
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED), other)
+
+    _, text, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    assert "note: metadata.namespace: is in no file" in text
+    assert "left out: " in err
+    assert "ConfigMap default/x" in err
+
+
 def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
     """Trainer keeps the warnings of its own requests to itself."""
     shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
@@ -225,6 +249,21 @@ MISTAKES: list[Case[str, str]] = [
     Case("what is no JSON", "a: {b: [.nan]}\n", "document 1: a.b[0] must be what JSON knows"),
     Case("bytes", "a: {b: !!binary AAAA}\n", "document 1: a.b must be what JSON knows"),
     Case("a name that is no text", "a: {1: b}\n", "document 1: a has a name that is no text: 1"),
+    Case(
+        "another version",
+        yaml.safe_dump({**trainjob("x"), "apiVersion": "trainer.kubeflow.org/v2"}),
+        "apiVersion: must be trainer.kubeflow.org/v1alpha1",
+    ),
+    Case(
+        "a name that no TrainJob can have",
+        yaml.safe_dump({**trainjob("x"), "metadata": {"name": "Under_score"}}),
+        "metadata.name: 'Under_score' must be",
+    ),
+    Case(
+        "no runtime",
+        yaml.safe_dump({**trainjob("x"), "spec": {}}),
+        "spec.runtimeRef.name: must be there",
+    ),
     Case("a runtime in no file", yaml.safe_dump(trainjob("nowhere")), "nowhere with another -f"),
 ]
 

@@ -279,7 +279,7 @@ def test_what_cannot_be_read_is_said_and_hurts_nobody() -> None:
 
     steps = look(known(admitted(obj)))
     assert steps.apply == ()
-    (finding,) = steps.blocking
+    (finding,) = steps.outline.findings
     assert finding.message.startswith("cannot be planned: 'many' is no quantity; write one such as")
 
 
@@ -293,7 +293,7 @@ def test_a_unit_that_no_group_can_hold_is_said() -> None:
     steps = look(known(msgspec.structs.replace(marked, spec=spec)))
 
     assert steps.apply == ()
-    assert "3001 sub-groups" in steps.blocking[0].message
+    assert "3001 sub-groups" in steps.outline.findings[0].message
 
 
 def test_a_namesake_has_groups_of_its_own() -> None:

@@ -263,6 +263,38 @@ async def test_it_is_said_also_when_nothing_at_all_runs() -> None:
     assert [body["reason"] for _, body in cluster.writes] == ["CannotRun"]
 
 
+async def test_a_wish_that_cannot_be_meant_is_told() -> None:
+    """Admission's warnings end with Trainer; these are where people look."""
+    cluster = Cluster()
+    obj, job = jobset()
+    obj["metadata"]["labels"] |= {"kai.scheduler/queue": "A_b", "kai.scheduler/preemptibility": "x"}
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    async with grouping(cluster):
+        await cluster.until("events", 3)
+
+    told = {
+        (body["reason"], body["message"].partition(": ")[0]) for _, body in cluster.of("events")
+    }
+    assert ("CannotRun", "metadata.labels[kai.scheduler/queue]") in told
+    assert ("Noted", "metadata.labels[kai.scheduler/preemptibility]") in told
+
+
+async def test_a_new_queue_is_told() -> None:
+    """Whoever resumed a TrainJob sees that it went where he wanted."""
+    cluster = Cluster()
+    obj, job = jobset()
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    async with grouping(cluster):
+        await cluster.until("events", 1)
+        obj["metadata"]["labels"]["kai.scheduler/queue"] = "team-b"
+        cluster.tell("jobsets", "MODIFIED", obj)
+        await cluster.until("events", 2)
+
+    (_, event) = cluster.of("events")[1]
+    assert event["reason"] == "QueueChanged"
+    assert event["message"] == "Queue team-a before, now team-b"
+
+
 async def test_the_event_does_not_depend_on_every_write() -> None:
     """One of two groups fails at first; what was planned is told all the same, once."""
     cluster = Cluster()
