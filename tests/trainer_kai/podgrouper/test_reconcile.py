@@ -287,6 +287,7 @@ async def test_a_new_queue_is_told() -> None:
     async with grouping(cluster):
         await cluster.until("events", 1)
         obj["metadata"]["labels"]["kai.scheduler/queue"] = "team-b"
+        obj["metadata"]["resourceVersion"] = "11"
         cluster.tell("jobsets", "MODIFIED", obj)
         await cluster.until("events", 2)
 
