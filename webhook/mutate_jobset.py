@@ -36,6 +36,7 @@ from webhook.refusals import (
     other_schedulers,
     refuse_both,
     refuse_exclusive,
+    refuse_left_out,
     refuse_queue,
     refuse_size,
 )
@@ -128,6 +129,9 @@ def _written(case: Reviewed, facts: Facts, rules: Rules, owned: Owned, choice: C
     draft.set((*_ANNOTATIONS, ADMITTED), ADMITTED_MARK)
     plan = _outline(case, draft, rules)
     if case.is_create:
+        left_out = refuse_left_out(case.jobset, plan, rules.scheduler_name)
+        if left_out and not alone:
+            return Answer(refusal=left_out)
         for number in case.ours:
             _fill(draft, (*pod_template(number), "spec", "schedulerName"), rules.scheduler_name)
     for number, job in enumerate(case.jobset.spec.replicated_jobs):

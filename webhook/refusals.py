@@ -17,7 +17,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.policy.queues import Asked, Choice
-from trainer_kai.policy.units import size_fault
+from trainer_kai.policy.units import Outline, outline, size_fault
 from webhook.review import Refusal
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "other_schedulers",
     "refuse_both",
     "refuse_exclusive",
+    "refuse_left_out",
     "refuse_queue",
     "refuse_size",
 ]
@@ -61,6 +62,21 @@ def refuse_size(jobset: JobSet) -> Refusal | None:
     """Refuse what takes long to plan; the owner of a JobSet is whoever its author says."""
     fault = size_fault(jobset)
     return Refusal(_INVALID, f"spec.replicatedJobs: {fault}") if fault else None
+
+
+def refuse_left_out(jobset: JobSet, plan: Outline, scheduler_name: str) -> Refusal | None:
+    """Refuse a JobSet of which a part is too large for a group: its pods would be placed singly.
+
+    Without a unit is also what has no pods, or never begins; stages tell the two apart, for no
+    stage is too large.
+    """
+    left_out = [it.name for it in jobset.spec.replicated_jobs if plan.unit_of(it.name) is None]
+    if not left_out:
+        return None
+    stages = outline(jobset, scheduler_name, staged=True)
+    if not any(stages.unit_of(name) for name in left_out):
+        return None
+    return Refusal(_INVALID, "; ".join(str(it) for it in plan.findings if it.blocks))
 
 
 def refuse_both(others: tuple[str, ...], ours: tuple[str, ...]) -> Refusal:

@@ -167,3 +167,42 @@ def test_what_takes_long_to_plan_is_refused(case: Case[Obj, str | None]) -> None
         later = reviewed(case.given, old=case.given)
         assert (later.refusal, later.operations) == (None, ())
         assert case.want in later.warnings[0]
+
+
+LARGE: list[Case[Given, str | None]] = [
+    Case("a group has room for it", Given(jobset(job("node", replicas=2900))), None),
+    Case(
+        "it has not", Given(jobset(job("node", replicas=3000))), "node would need 3001 sub-groups"
+    ),
+    Case(
+        "a part has not",
+        Given(
+            jobset(
+                job("a"),
+                job("b", replicas=3000, dependsOn=[{"name": "a", "status": "Complete"}]),
+            )
+        ),
+        "b would need 3001 sub-groups",
+    ),
+    Case(
+        "who groups by himself needs none",
+        Given(
+            jobset(job("node", replicas=3000)),
+            facts(annotations={"kai.scheduler/skip-podgrouper": "true"}),
+        ),
+        None,
+    ),
+    Case("what has no pods needs none", Given(jobset(job("a"), job("b", replicas=0))), None),
+]
+
+
+@pytest.mark.parametrize("case", LARGE, ids=ids)
+def test_what_no_group_can_hold_is_refused(case: Case[Given, str | None]) -> None:
+    """Its pods would be of our scheduler and of no group, and be placed one by one."""
+    refusal = reviewed(case.given.obj, case.given.facts).refusal
+
+    if case.want is None:
+        assert refusal is None
+    else:
+        assert refusal is not None
+        assert (refusal.code, case.want in refusal.message) == (422, True)
