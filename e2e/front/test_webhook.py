@@ -178,8 +178,10 @@ def _template(jobset: Obj, name: str) -> Obj:
 
 
 async def _failures(cluster: Cluster, namespace: str) -> list[str]:
+    """Return what Trainer failed at; its Secret for MPI it makes twice where its cache is stale."""
     events, _ = await cluster.api.list(EVENTS, namespace)
-    return [it["note"] for it in events if it.get("reason") == FAILED]
+    notes = [it["note"] for it in events if it.get("reason") == FAILED]
+    return [note for note in notes if "-mpi-ssh-auth" not in note]
 
 
 def _pod_spec() -> Obj:

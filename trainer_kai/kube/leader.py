@@ -24,7 +24,8 @@ The contract:
    Whoever makes or takes such a Lease acts only after `lease_s`. A leader whose Lease is deleted
    makes it again and goes on, provided that is answered before its fence would have fallen.
 9. An API that fails or throttles for less than the deadline changes nothing. Forbidden ends `lead`
-   and names the missing permission.
+   and names the missing permission; who was allowed before waits for `lease_s` first, for an API
+   server that starts refuses everything until it has read the roles.
 
 What it cannot do: a process that is stopped between asking the fence and sending, or whose request
 lies in the network for longer than `lease_s - renew_deadline_s`, writes late. Only the API server
@@ -44,7 +45,7 @@ from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.claim import Claim, Written
-from trainer_kai.kube.errors import ApiError, Conflict, is_retryable
+from trainer_kai.kube.errors import ApiError, Conflict, Forbidden, is_retryable
 from trainer_kai.kube.groups import only
 from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, Term
 from trainer_kai.kube.patience import cancel_all, finish_within
@@ -88,6 +89,7 @@ class Elector:
         self._seen_s = 0.0  # when it was first seen like that
         self._settled = ""  # when we acquired the Lease that we may lead with at once
         self._term: Term | None = None
+        self._forbidden_s: float | None = None  # since when we may not, though we might before
 
     @property
     def leader(self) -> str:
@@ -112,16 +114,28 @@ class Elector:
             pause_s = self._pause_s()
             try:
                 term = await self._try_to_take()
+                self._forbidden_s = None
                 if term is not None:
                     return term
             except Conflict:
                 self._log.debug("somebody else was first")
             except ApiError as error:
-                if not is_retryable(error):
+                if not (is_retryable(error) or self._is_just_forbidden(error)):
                     raise
                 self._log.warning("lease not read or not taken", error=str(error))
                 pause_s = max(pause_s, error.retry_after_s or 0)
             await self._clock.sleep(pause_s)
+
+    def _is_just_forbidden(self, error: ApiError) -> bool:
+        """Say whether we were allowed before, and have not been refused for long.
+
+        An API server that starts refuses everything until it has read the roles.
+        """
+        if not isinstance(error, Forbidden) or self._seen is None:
+            return False
+        now_s = self._clock.monotonic_s()
+        self._forbidden_s = now_s if self._forbidden_s is None else self._forbidden_s
+        return now_s - self._forbidden_s < self._timing.lease_s
 
     async def _try_to_take(self) -> Term | None:
         found = await self._claim.read(self._timing.request_s)

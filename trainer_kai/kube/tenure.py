@@ -10,7 +10,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.kube.claim import Claim
-from trainer_kai.kube.errors import ApiError, Conflict, NotFound, is_retryable
+from trainer_kai.kube.errors import ApiError, Conflict, Forbidden, NotFound, is_retryable
 from trainer_kai.kube.lease import LeaseRecord, Term
 
 __all__ = ["Tenure"]
@@ -104,7 +104,7 @@ class Tenure:
         return self._soon_s
 
     def _wait_after(self, error: ApiError) -> float:
-        if not is_retryable(error):
+        if not (is_retryable(error) or isinstance(error, Forbidden)):  # we were allowed to begin
             raise error
         self._log.warning("lease not renewed", error=str(error), left_s=round(self._left_s(), 1))
         return max(self._pause_s(), error.retry_after_s or 0)

@@ -367,7 +367,7 @@ async def test_a_fence_that_stops_a_group_of_tasks(town: Town, case: Case[Except
 
 
 async def test_what_waiting_does_not_help_ends_it(town: Town) -> None:
-    """RBAC that says no is said at once, by followers and by leaders."""
+    """RBAC that says no is said by followers and by leaders, if it says so for long."""
     a, b = await town.led_by("a", "b")
 
     async def refuse() -> None:
@@ -375,6 +375,9 @@ async def test_what_waiting_does_not_help_ends_it(town: Town) -> None:
 
     a.host.update = b.host.read = lambda *_: refuse()  # type: ignore[method-assign,assignment]
     await town.clock.advance(5)
+    assert not a.running.done()
+    assert not b.running.done()
+    await town.clock.advance(60)
 
     for candidate in (a, b):
         with pytest.raises(Forbidden):
