@@ -1,15 +1,19 @@
-"""How long a command takes until it has its first answer, beside the official package.
+"""How long a command takes until its first request and its answer, beside the official package.
 
-Each starts a Python of its own, reads the same kubeconfig and lists the namespaces. The memory is
-the most that the process ever had.
+Each starts a Python of its own, reads the same kubeconfig and lists the namespaces. It is made to
+go through a door of ours, which looks at the clock when somebody knocks: from there on the time is
+the API server's. The memory is the most that the process ever had.
 """
 
 import asyncio
 import os
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
@@ -62,14 +66,47 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 
 class _Run(NamedTuple):
-    seconds: float
+    request_s: float  # none is sent by what does nothing: infinite
+    answer_s: float
     mebibytes: float
     printed: str
+
+
+class _Door:
+    """Passes on what comes to an API server; remembers when the last one came."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.knocked_at = float("inf")
+        self.port = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Stand open."""
+        async with await asyncio.start_server(self._let_in, "127.0.0.1", 0) as server:
+            self.port = server.sockets[0].getsockname()[1]
+            yield
+
+    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.knocked_at = time.monotonic()
+        behind = await asyncio.open_connection("127.0.0.1", urlsplit(self._url).port)
+        await asyncio.gather(_pass_on(reader, behind[1]), _pass_on(behind[0], writer))
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await reader.read(65536):
+            writer.write(piece)
+    except ConnectionError:
+        pass  # a process that ends does not say goodbye
+    writer.close()
 
 
 async def main() -> None:
     """Measure each in turn, several times; keep the best of each."""
     async with running_cluster(Options(name="bench-start")) as cluster:
+        door = _Door(cluster.api.url)
+        kubeconfig = cluster.kubeconfig.with_name("through-the-door.yaml")
         programs = {
             "python, doing nothing": _PYTHON,
             "ours": _OURS,
@@ -77,24 +114,38 @@ async def main() -> None:
             "kubernetes.aio": _OFFICIAL_ASYNC,
         }
         best: dict[str, _Run] = {}
-        for _ in range(_ROUNDS):
-            for name, program in programs.items():
-                run = await asyncio.to_thread(_run, program, cluster.kubeconfig)
-                best[name] = min(run, best.get(name, run))
+        async with door.open():
+            text = cluster.kubeconfig.read_text().replace(
+                cluster.api.url, f"https://127.0.0.1:{door.port}"
+            )
+            kubeconfig.write_text(text)
+            for _ in range(_ROUNDS):
+                for name, program in programs.items():
+                    run = await asyncio.to_thread(_run, program, kubeconfig, door)
+                    best[name] = min(run, best.get(name, run))
     ours, official = best["ours"], best["kubernetes"]
     assert ours.printed == official.printed == best["kubernetes.aio"].printed != ""
-    table = Table(title="from nothing to the first answer, best of several, this run")
-    for heading in ("program", "ms", "MiB", "times ours"):
+    table = Table(
+        title="from nothing to the first request and to the end, best of several, this run"
+    )
+    for heading in ("program", "ms to request", "times ours", "ms to end", "times ours", "MiB"):
         table.add_column(heading, justify="left" if heading == "program" else "right")
     for name, run in best.items():
-        ratio = f"{run.seconds / ours.seconds:.1f}"
-        table.add_row(name, f"{run.seconds * 1000:.0f}", f"{run.mebibytes:.0f}", ratio)
+        table.add_row(
+            name,
+            f"{run.request_s * 1000:.0f}" if run.printed else "",
+            f"{run.request_s / ours.request_s:.1f}" if run.printed else "",
+            f"{run.answer_s * 1000:.0f}",
+            f"{run.answer_s / ours.answer_s:.1f}",
+            f"{run.mebibytes:.0f}",
+        )
     Console(width=115).print(table)
-    assert ours.seconds < _OURS_S, f"the first answer took {ours.seconds:.3f} s"
+    assert ours.request_s < _OURS_S, f"the first request took {ours.request_s:.3f} s"
 
 
-def _run(program: str, kubeconfig: Path) -> _Run:
+def _run(program: str, kubeconfig: Path, door: _Door) -> _Run:
     """Run a program to its end."""
+    door.knocked_at = float("inf")
     read, write = os.pipe()
     began = time.monotonic()
     pid = os.posix_spawn(
@@ -109,4 +160,4 @@ def _run(program: str, kubeconfig: Path) -> _Run:
     with os.fdopen(read) as output:
         printed, kibibytes = output.read().splitlines()
     assert status == 0, printed
-    return _Run(seconds, int(kibibytes) / 1024, printed)
+    return _Run(door.knocked_at - began, seconds, int(kibibytes) / 1024, printed)
