@@ -1,0 +1,135 @@
+"""What a plan says: for each unit what becomes of it, or why nothing does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from scheduler.core.model import Cause, Floats, Kind, Verdict
+
+__all__ = [
+    "Admission",
+    "NodeNumbers",
+    "Obstacle",
+    "Placing",
+    "Plan",
+    "QuotaNumbers",
+    "Rejection",
+    "Reservation",
+    "Stats",
+]
+
+
+class Placing(NamedTuple):
+    """A pod and its node."""
+
+    pod: int
+    node: int
+
+
+class Reservation(NamedTuple):
+    """Slots for pods of a leaf that do not exist."""
+
+    leaf: str
+    node: int
+    number: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A unit, or more of it, gets its room. It cannot be carried out in part."""
+
+    unit: int
+    binds: tuple[Placing, ...] = ()
+    nominations: tuple[Placing, ...] = ()  # they wait for what is being released
+    reservations: tuple[Reservation, ...] = ()  # new ones
+    is_start: bool = False  # nothing of it was there before
+
+
+class Obstacle(IntEnum):
+    """Why a node does not take a pod; of several the first is counted."""
+
+    CORDONED = 0
+    NOT_READY = 1
+    PRESSURE = 2
+    NO_NETWORK = 3
+    TAINT = 4
+    SELECTOR = 5  # labels, affinity, or where volumes are
+    TOO_SMALL = 6  # even when empty
+    CLAIM = 7
+    PORT = 8
+    AFFINITY = 9
+    ANTI_AFFINITY = 10
+    SPREAD = 11
+    ROOM = 12
+
+
+class NodeNumbers(NamedTuple):
+    """How the nodes looked to a pod for which there was no room, at the end of the plan."""
+
+    shape: int
+    placed: int  # of the chunk before it
+    needed: int  # in the chunk
+    counts: Mapping[Obstacle, int]  # nodes; the rest would take it
+    lacking: Mapping[int, int]  # resource → nodes of which this room is missing
+    largest: Mapping[int, int]  # resource → the most room on one node that lacks only room
+    room: Mapping[int, int]  # resource → room on all of those nodes together
+    wanted: Mapping[int, int]  # resource → what the chunk asks for in all
+
+
+class QuotaNumbers(NamedTuple):
+    """Which bound of which queue is in the way."""
+
+    queue: int
+    kind: Kind
+    bound: int
+    allocated: int
+    asked: int
+
+
+class BarNumbers(NamedTuple):
+    """What was known before."""
+
+    message: str
+
+
+class MemberNumbers(NamedTuple):
+    """Of each leaf that lacks members: its name, how many there are, how many it needs."""
+
+    missing: tuple[tuple[str, int, int], ...]
+    gated: int = 0
+
+
+Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a unit waits."""
+
+    unit: int
+    verdict: Verdict
+    numbers: Numbers
+    is_curable: bool  # by evicting others
+    wakes_on: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a log would say."""
+
+    attempts: int = 0
+    admitted: int = 0
+    rejected: int = 0
+    untried: int = 0  # because of a limit
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer."""
+
+    decisions: tuple[Admission, ...]
+    rejections: tuple[Rejection, ...]
+    fair_share: Floats  # [queue, kind]
+    stats: Stats = field(default_factory=Stats)

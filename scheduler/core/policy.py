@@ -1,0 +1,85 @@
+"""The kinds of policies, and how those of one kind are combined.
+
+| kind   | combined by |
+|--------|-------------|
+| filter | and |
+| score  | weighted sum |
+| order  | key after key; ties by age, then uid |
+| quota  | one refusal is enough; the first is told |
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from scheduler.core.decision import QuotaNumbers
+from scheduler.core.model import Bools, Shape, Snapshot, Unit, Verdict
+from scheduler.core.usage import Usage
+
+__all__ = ["Filter", "Policies", "Quota", "Refusal", "Score", "Scored", "Seats", "UnitKey"]
+
+Scored: TypeAlias = Any  # a number, or an array of them: what the arithmetic makes of Seats
+
+
+class Seats(NamedTuple):
+    """What scores look at: of all nodes arrays, or of one node plain numbers.
+
+    A score is arithmetic and nothing else, so that it says the same of both.
+    """
+
+    room: Scored  # idle and releasing of the resource that counts: GPUs, or else CPU
+    whole: Scored  # how much of it the node has in all
+    most: int  # the most that any node has in all
+    fits_now: Scored  # whether the pod fits into what is idle
+    has_gpu: Scored
+    is_nominated: Scored
+
+
+class Score(Protocol):
+    """How much a pod likes nodes."""
+
+    def __call__(self, shape: Shape, seats: Seats, /) -> Scored:
+        """Return the liking, from 0 to 1."""
+        ...
+
+
+class Filter(Protocol):
+    """Which nodes a pod may go to, whatever happens on them."""
+
+    def __call__(self, snapshot: Snapshot, shape: Shape, /) -> Bools:
+        """Return the nodes that qualify."""
+        ...
+
+
+class UnitKey(Protocol):
+    """Which of two units of a queue comes first."""
+
+    def __call__(self, unit: Unit, standing: int, /) -> int:
+        """Return a number, smaller first; *standing* is -1 below the minimum, 0 at it, 1 above."""
+        ...
+
+
+class Refusal(NamedTuple):
+    """A bound that would be passed."""
+
+    verdict: Verdict
+    numbers: QuotaNumbers
+
+
+class Quota(Protocol):
+    """What a unit may have of its queue."""
+
+    def __call__(self, usage: Usage, unit: Unit, asked: tuple[int, int, int], /) -> Refusal | None:
+        """Return why it may not have *asked* on top of what is allocated."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """All that a site has chosen."""
+
+    scores: tuple[tuple[float, Score], ...]
+    filters: tuple[Filter, ...] = ()
+    unit_order: tuple[UnitKey, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    past_use: float = 1.0  # k: how much past use counts in the division of shares
+    actions: tuple[str, ...] = ("allocate",)

@@ -1,0 +1,51 @@
+"""What queues have while a plan is being made: plain integers, on all levels."""
+
+from typing import Final, TypeAlias
+
+from scheduler.core.model import NONE, Queues
+
+__all__ = ["Amounts", "Usage"]
+
+Amounts: TypeAlias = tuple[int, int, int]  # by Kind
+
+
+class Usage:
+    """Allocated and fixed of every queue; what is taken can be given back exactly."""
+
+    __slots__ = ("allocated", "fixed", "limit", "paths", "quota")
+
+    def __init__(self, queues: Queues) -> None:
+        self.allocated: Final[list[list[int]]] = queues.allocated.tolist()
+        self.fixed: Final[list[list[int]]] = queues.fixed.tolist()
+        self.quota: Final[list[list[int]]] = queues.quota.tolist()
+        self.limit: Final[list[list[int]]] = queues.limit.tolist()
+        self.paths: Final = tuple(_path(queues.parent, q) for q in range(len(queues.names)))
+
+    def take(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:
+        """Charge a queue and all above it."""
+        cpu, memory, gpu = amounts
+        for q in self.paths[queue]:
+            row = self.allocated[q]
+            row[0] += cpu
+            row[1] += memory
+            row[2] += gpu
+        if is_fixed:
+            for q in self.paths[queue]:
+                row = self.fixed[q]
+                row[0] += cpu
+                row[1] += memory
+                row[2] += gpu
+
+    def give(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:
+        """Take a charge back."""
+        cpu, memory, gpu = amounts
+        self.take(queue, (-cpu, -memory, -gpu), is_fixed=is_fixed)
+
+
+def _path(parent: tuple[int, ...], queue: int) -> tuple[int, ...]:
+    """Return a queue and all above it."""
+    path = []
+    while queue != NONE:
+        path.append(queue)
+        queue = parent[queue]
+    return tuple(path)
