@@ -9,7 +9,10 @@ from scheduler.core.model import Cause, Floats, Kind, Verdict
 
 __all__ = [
     "Admission",
+    "BarNumbers",
+    "MemberNumbers",
     "NodeNumbers",
+    "Numbers",
     "Obstacle",
     "Placing",
     "Plan",
@@ -66,16 +69,18 @@ class Obstacle(IntEnum):
 
 
 class NodeNumbers(NamedTuple):
-    """How the nodes looked to a pod for which there was no room, at the end of the plan."""
+    """How the nodes looked to a pod for which there was none."""
 
+    verdict: Verdict
     shape: int
     placed: int  # of the chunk before it
     needed: int  # in the chunk
-    counts: Mapping[Obstacle, int]  # nodes; the rest would take it
-    lacking: Mapping[int, int]  # resource → nodes of which this room is missing
-    largest: Mapping[int, int]  # resource → the most room on one node that lacks only room
-    room: Mapping[int, int]  # resource → room on all of those nodes together
+    counts: Mapping[Obstacle, int]  # nodes
+    lacking: Mapping[int, int]  # resource → nodes that lack only room, and lack it of this one
+    largest: Mapping[int, int]  # resource → the most room on a node that lacks only room
+    room: Mapping[int, int]  # resource → room that those nodes had together before the chunk
     wanted: Mapping[int, int]  # resource → what the chunk asks for in all
+    is_curable: bool  # by evicting others
 
 
 class QuotaNumbers(NamedTuple):

@@ -1,0 +1,132 @@
+"""What one attempt takes of a unit: first all that it needs, then a little more at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scheduler.core.model import Group, Leaf, Slot, Tree
+
+__all__ = ["Chunk", "Part", "Progress", "can_be_satisfied", "chunk", "is_satisfied", "standing"]
+
+
+class Part(NamedTuple):
+    """Of one leaf: waiting pods, and how many that do not exist yet."""
+
+    leaf: Leaf
+    pods: tuple[int, ...]
+    later: int
+
+
+Chunk = tuple[Part, ...]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a plan has placed so far of one unit, by leaf."""
+
+    pods: dict[str, int] = field(default_factory=dict)
+    later: dict[str, int] = field(default_factory=dict)
+
+    def add(self, taken: Chunk) -> None:
+        """Remember what was placed."""
+        for leaf, pods, later in taken:
+            self.pods[leaf.name] = self.pods.get(leaf.name, 0) + len(pods)
+            self.later[leaf.name] = self.later.get(leaf.name, 0) + later
+
+    def slots(self, leaf: Leaf) -> tuple[Slot, ...]:
+        """Return the slots that no pod has taken."""
+        return leaf.slots[self.pods.get(leaf.name, 0) :]
+
+
+_NOTHING = Progress()
+
+
+def chunk(tree: Tree, progress: Progress = _NOTHING) -> Chunk:
+    """Return what to place next; nothing if nothing can or need be."""
+    if isinstance(tree, Leaf):
+        part = _of_leaf(tree, progress)
+        return (part,) if part else ()
+    return tuple(_of_group(tree, progress))
+
+
+def is_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
+    """Say whether as many members as are needed have their place."""
+    if isinstance(tree, Leaf):
+        return _members(tree, progress) >= tree.minimum
+    return sum(is_satisfied(child, progress) for child in tree.children) >= tree.minimum
+
+
+def can_be_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
+    """Say whether enough members are there, wait, or will come."""
+    if isinstance(tree, Leaf):
+        members, waiting, later = _counts(tree, progress)
+        return members + waiting + later >= tree.minimum
+    return sum(can_be_satisfied(child, progress) for child in tree.children) >= tree.minimum
+
+
+def standing(tree: Tree) -> int:
+    """Return -1 if a unit lacks members, 0 if it has just what it needs, 1 if it has more."""
+    if not is_satisfied(tree):
+        return -1
+    return 1 if _has_more(tree) else 0
+
+
+def _has_more(tree: Tree) -> bool:
+    if isinstance(tree, Leaf):
+        return _members(tree, _NOTHING) > tree.minimum
+    satisfied = [child for child in tree.children if is_satisfied(child)]
+    return len(satisfied) > tree.minimum or any(map(_has_more, satisfied))
+
+
+def _counts(leaf: Leaf, progress: Progress) -> tuple[int, int, int]:
+    """Return members, waiting pods, and pods that neither exist nor have a slot."""
+    placed = progress.pods.get(leaf.name, 0)
+    foreseen = progress.later.get(leaf.name, 0)
+    unclaimed = max(0, len(leaf.slots) - len(leaf.waiting))
+    members = leaf.there + leaf.succeeded + unclaimed + placed + foreseen
+    return members, len(leaf.waiting) - placed, max(0, leaf.later - unclaimed - foreseen)
+
+
+def _members(leaf: Leaf, progress: Progress) -> int:
+    return _counts(leaf, progress)[0]
+
+
+def _of_leaf(leaf: Leaf, progress: Progress) -> Part | None:
+    members, waiting, later = _counts(leaf, progress)
+    first = len(leaf.waiting) - waiting
+    missing = leaf.minimum - members
+    if missing <= 0:
+        return Part(leaf, leaf.waiting[first : first + 1], 0) if waiting else None
+    if missing > waiting + later:
+        return None
+    pods = leaf.waiting[first : first + missing]
+    return Part(leaf, pods, missing - len(pods))
+
+
+def _of_group(group: Group, progress: Progress) -> Iterator[Part]:
+    missing = group.minimum - sum(is_satisfied(child, progress) for child in group.children)
+    if missing > 0 and not can_be_satisfied(group, progress):
+        return
+    ordered = sorted(group.children, key=lambda child: _rank(child, progress))
+    for child in ordered:
+        if missing > 0 and is_satisfied(child, progress):
+            return
+        parts = chunk(child, progress)
+        if parts:
+            yield from parts
+            missing -= 1
+            if missing <= 0:
+                return
+
+
+def _rank(tree: Tree, progress: Progress) -> tuple[bool, bool, float, str]:
+    """Order siblings: who lacks something first, then who has the least beyond it."""
+    if not is_satisfied(tree, progress):
+        return False, False, 0.0, tree.name
+    if isinstance(tree, Leaf):
+        members = _members(tree, progress)
+    else:
+        members = sum(is_satisfied(child, progress) for child in tree.children)
+    if tree.minimum > 0:
+        return True, False, members / tree.minimum, tree.name
+    return True, True, float(members), tree.name

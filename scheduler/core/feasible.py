@@ -1,0 +1,200 @@
+"""Which nodes a pod may go to, one rule a function; each returns the nodes that it lets pass.
+
+What only depends on the node itself is `fixed`: it is worked out once for each shape. The rest
+changes while pods are placed.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.decision import Obstacle
+from scheduler.core.ledger import Ledger
+from scheduler.core.model import (
+    NONE,
+    Bools,
+    Ints,
+    NodeFault,
+    Require,
+    Shape,
+    Snapshot,
+    Spread,
+    Term,
+)
+
+__all__ = ["FIXED", "MOVING", "fixed", "is_unmoved", "moving"]
+
+FixedRule = Callable[[Snapshot, Shape], Bools]
+MovingRule = Callable[[Ledger, Shape], Bools]
+Codes = NDArray[np.int32]
+
+
+def fixed(snapshot: Snapshot, shape: Shape) -> Bools:
+    """Return the nodes that can take a pod when they are empty, [node]."""
+    mask = np.ones(len(snapshot.nodes.names), dtype=np.bool_)
+    for _, rule in FIXED:
+        mask &= rule(snapshot, shape)
+    return mask
+
+
+def moving(ledger: Ledger, shape: Shape) -> Bools | None:
+    """Return the nodes that others on them leave open, [node]; nothing if that is all of them."""
+    mask: Bools | None = None
+    for _, is_asked, rule in MOVING:
+        if is_asked(shape):
+            passed = rule(ledger, shape)
+            mask = passed if mask is None else mask & passed
+    return mask
+
+
+def is_unmoved(shape: Shape) -> bool:
+    """Say whether no other pod matters to it, but for the room."""
+    return not any(is_asked(shape) for _, is_asked, _ in MOVING)
+
+
+def _without_fault(fault: NodeFault) -> FixedRule:
+    def passes(snapshot: Snapshot, _shape: Shape) -> Bools:
+        return np.not_equal(snapshot.nodes.fault, fault)
+
+    return passes
+
+
+def _tolerated(snapshot: Snapshot, shape: Shape) -> Bools:
+    taints = snapshot.nodes.taints
+    feared = [t for t in range(taints.shape[1]) if t not in shape.tolerates]
+    return ~_any(taints[:, feared])
+
+
+def _selected(snapshot: Snapshot, shape: Shape) -> Bools:
+    mask = np.ones(len(snapshot.nodes.names), dtype=np.bool_)
+    for alternatives in shape.any_of:
+        one = np.zeros(len(mask), dtype=np.bool_)
+        for terms in alternatives:
+            one |= _all_hold(snapshot, terms)
+        mask &= one
+    return mask
+
+
+def _all_hold(snapshot: Snapshot, terms: tuple[Require, ...]) -> Bools:
+    mask = np.ones(len(snapshot.nodes.names), dtype=np.bool_)
+    for key, codes in terms:
+        mask &= np.isin(snapshot.nodes.labels[:, key], list(codes))
+    return mask
+
+
+def _large_enough(snapshot: Snapshot, shape: Shape) -> Bools:
+    request = np.array(shape.request)
+    asked = np.flatnonzero(request)
+    return _all(snapshot.nodes.allocatable[:, asked] >= request[asked])
+
+
+def _claims_free(ledger: Ledger, shape: Shape) -> Bools:
+    mask = np.ones(len(ledger.idle), dtype=np.bool_)
+    for claim in shape.own_claims:
+        if ledger.claim_users[claim]:
+            mask[:] = False
+    for claim in shape.claims:
+        node = ledger.claim_node[claim]
+        if node != NONE:
+            mask &= np.arange(len(mask)) == node
+    return mask
+
+
+def _ports_free(ledger: Ledger, shape: Shape) -> Bools:
+    return ~_any(ledger.ports[:, list(shape.avoids)] > 0)
+
+
+def _all(table: Bools) -> Bools:
+    """Return of each row whether all of it is true."""
+    rows: Bools = np.logical_and.reduce(table, axis=1)
+    return rows
+
+
+def _any(table: Bools) -> Bools:
+    """Return of each row whether something of it is true."""
+    rows: Bools = np.logical_or.reduce(table, axis=1)
+    return rows
+
+
+def _per_domain(values: Codes, domain: Codes) -> tuple[Ints, Ints]:
+    """Return how many there are in the domain of each node, and on all nodes that have one."""
+    inside = domain >= 0
+    sums = np.bincount(domain[inside], weights=values[inside], minlength=1).astype(np.int64)
+    return np.where(inside, sums[np.where(inside, domain, 0)], 0), sums
+
+
+def _near_friends(ledger: Ledger, shape: Shape) -> Bools:
+    labels = ledger.snapshot.nodes.labels
+    mask = np.ones(len(labels), dtype=np.bool_)
+    has_any = False
+    for selector, key in shape.near:
+        domain = labels[:, key]
+        here, sums = _per_domain(ledger.counts[selector], domain)
+        has_any |= bool(sums.any())
+        mask &= np.greater(here, 0)
+    if has_any or not shape.is_own_neighbour:
+        return mask
+    return _all(labels[:, [term.key for term in shape.near]] >= 0)
+
+
+def _far_from_foes(ledger: Ledger, shape: Shape) -> Bools:
+    labels = ledger.snapshot.nodes.labels
+    mask = np.ones(len(labels), dtype=np.bool_)
+    for values, term in _foes(ledger, shape):
+        here, _ = _per_domain(values, labels[:, term.key])
+        mask &= np.equal(here, 0)
+    return mask
+
+
+def _foes(ledger: Ledger, shape: Shape) -> Iterator[tuple[Codes, Term]]:
+    terms = ledger.snapshot.neighbours.terms
+    for row in shape.apart:  # whom it keeps away from
+        yield ledger.counts[terms[row].selector], terms[row]
+    for row in shape.shunned:  # who keeps away from it
+        yield ledger.holders[row], terms[row]
+
+
+def _evenly_spread(ledger: Ledger, shape: Shape) -> Bools:
+    mask = np.ones(len(ledger.idle), dtype=np.bool_)
+    for spread in shape.spread:
+        mask &= _within_skew(ledger, shape, spread)
+    return mask
+
+
+def _within_skew(ledger: Ledger, shape: Shape, spread: Spread) -> Bools:
+    snapshot = ledger.snapshot
+    domain = snapshot.nodes.labels[:, spread.key]
+    # A node counts only if it has the label of every constraint, as in Kubernetes.
+    counted = _all(snapshot.nodes.labels[:, [s.key for s in shape.spread]] >= 0)
+    if spread.honours_affinity:
+        counted &= _selected(snapshot, shape)
+    if spread.honours_taints:
+        counted &= _tolerated(snapshot, shape)
+    here, _ = _per_domain(np.where(counted, ledger.counts[spread.selector], 0), domain)
+    least = int(here[counted].min()) if counted.any() else 0
+    if spread.min_domains > len(np.unique(domain[counted])):
+        least = 0
+    skew = here + spread.counts_itself - least
+    passed: Bools = (domain >= 0) & (skew <= spread.max_skew)
+    return passed
+
+
+FIXED: Final[tuple[tuple[Obstacle, FixedRule], ...]] = (
+    (Obstacle.CORDONED, _without_fault(NodeFault.CORDONED)),
+    (Obstacle.NOT_READY, _without_fault(NodeFault.NOT_READY)),
+    (Obstacle.PRESSURE, _without_fault(NodeFault.PRESSURE)),
+    (Obstacle.NO_NETWORK, _without_fault(NodeFault.NO_NETWORK)),
+    (Obstacle.TAINT, _tolerated),
+    (Obstacle.SELECTOR, _selected),
+    (Obstacle.TOO_SMALL, _large_enough),
+)
+
+MOVING: Final[tuple[tuple[Obstacle, Callable[[Shape], bool], MovingRule], ...]] = (
+    (Obstacle.CLAIM, lambda shape: bool(shape.claims or shape.own_claims), _claims_free),
+    (Obstacle.PORT, lambda shape: bool(shape.avoids), _ports_free),
+    (Obstacle.AFFINITY, lambda shape: bool(shape.near), _near_friends),
+    (Obstacle.ANTI_AFFINITY, lambda shape: bool(shape.apart or shape.shunned), _far_from_foes),
+    (Obstacle.SPREAD, lambda shape: bool(shape.spread), _evenly_spread),
+)

@@ -1,0 +1,116 @@
+"""The working copy of a plan: what is taken is written here, and can be taken back exactly.
+
+Whoever keeps something that depends on a node reads in `moves` which nodes have changed since.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.core.model import NONE, Ints, Shape, Snapshot
+
+__all__ = ["Entry", "Ledger"]
+
+
+class Entry(NamedTuple):
+    """One change: a pod of a shape comes to a node, or, with sign -1, goes."""
+
+    node: int
+    shape: int
+    sign: int
+    is_now: bool  # in what is idle, not in what is being released
+
+
+class Ledger:
+    """Room on nodes, and who is whose neighbour."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot: Final = snapshot
+        self.idle: Final[Ints] = snapshot.nodes.idle.copy()
+        self.room: Final[Ints] = self.idle + snapshot.nodes.releasing  # for who can wait
+        self.moves: Final[list[int]] = []  # nodes, in the order in which they changed
+        self.turns = 0  # how often neighbours, ports or claims changed
+        self.counts: Final = snapshot.neighbours.counts.copy()
+        self.holders: Final = snapshot.neighbours.holders.copy()
+        self.ports: Final = snapshot.nodes.ports.copy()
+        self.claim_node: Final = list(snapshot.neighbours.claim_node)
+        self.claim_users: Final = list(snapshot.neighbours.claim_users)
+        self._requests: Final = [_row(shape) for shape in snapshot.shapes]
+        self._is_sociable: Final = [_is_sociable(shape) for shape in snapshot.shapes]
+        self._log: Final[list[Entry]] = []
+
+    @property
+    def checkpoint(self) -> int:
+        """Return a point to roll back to."""
+        return len(self._log)
+
+    def take(self, node: int, shape: int, *, is_now: bool) -> None:
+        """Put a pod on a node."""
+        self._write(Entry(node, shape, 1, is_now))
+
+    def give(self, node: int, shape: int) -> None:
+        """Take a pod off a node where it had its room."""
+        self._write(Entry(node, shape, -1, is_now=True))
+
+    def postpone(self, node: int, shape: int) -> None:
+        """Let a pod that was put on a node wait for what is being released there."""
+        self._write(Entry(node, shape, -1, is_now=True))
+        self._write(Entry(node, shape, 1, is_now=False))
+
+    def roll_back(self, checkpoint: int) -> None:
+        """Undo everything since a checkpoint."""
+        while len(self._log) > checkpoint:
+            node, shape, sign, is_now = self._log.pop()
+            self._apply(Entry(node, shape, -sign, is_now))
+
+    def fits_idle(self, node: int, shape: int) -> bool:
+        """Say whether a pod fits into what is idle."""
+        idle = self.idle[node].tolist()
+        return all(idle[r] >= amount for r, amount in self._requests[shape][1])
+
+    def fits_room(self, node: int, shape: int) -> bool:
+        """Say whether a pod fits into what is idle or being released."""
+        room = self.room[node].tolist()
+        return all(room[r] >= amount for r, amount in self._requests[shape][1])
+
+    def _write(self, entry: Entry) -> None:
+        self._log.append(entry)
+        self._apply(entry)
+
+    def _apply(self, entry: Entry) -> None:
+        node, shape, sign, is_now = entry
+        request = self._requests[shape][0]
+        if sign > 0:
+            self.room[node] -= request
+            if is_now:
+                self.idle[node] -= request
+        else:
+            self.room[node] += request
+            if is_now:
+                self.idle[node] += request
+        self.moves.append(node)
+        if self._is_sociable[shape]:
+            self._mingle(node, self.snapshot.shapes[shape], sign)
+
+    def _mingle(self, node: int, shape: Shape, sign: int) -> None:
+        self.turns += 1
+        self.counts[list(shape.matches), node] += sign
+        self.holders[list(shape.apart), node] += sign
+        self.ports[node, list(shape.takes)] += sign
+        for claim in (*shape.claims, *shape.own_claims):
+            self.claim_users[claim] += sign
+            if sign > 0:
+                self.claim_node[claim] = node
+            elif self.claim_users[claim] == 0:
+                self.claim_node[claim] = NONE
+
+
+def _row(shape: Shape) -> tuple[Ints, tuple[tuple[int, int], ...]]:
+    """Return a request as an array, and what of it is not zero."""
+    asked = tuple((r, amount) for r, amount in enumerate(shape.request) if amount)
+    return np.array(shape.request, dtype=np.int64), asked
+
+
+def _is_sociable(shape: Shape) -> bool:
+    """Say whether others may care where a pod lies."""
+    return bool(shape.matches or shape.apart or shape.takes or shape.claims or shape.own_claims)

@@ -1,0 +1,164 @@
+"""Who is next: a tree of queues, and in each queue the units that wait.
+
+A queue's place among its siblings depends on what it has, on what its best unit asks for, and on
+nothing else. So of all places only those change that lie on the way to the unit taken last, and
+each of these is first among its siblings: they are set right one by one, from below.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from scheduler.core.model import NONE, UNBOUND, Floats, Kind, Queues
+from scheduler.core.share import allocatable_share
+from scheduler.core.usage import Amounts, Usage
+
+__all__ = ["QueueKeys", "Turns", "UnitKeyOf"]
+
+UnitKeyOf: TypeAlias = tuple[int, ...]  # its last number is the unit
+QueueKey: TypeAlias = tuple[bool, bool, int, bool, float, float, float, float, float, int]
+
+_DEVICE: Final = 1000  # GPU thousandths: a dominant share counts whole ones
+_MUCH: Final = 1000.0  # of what is had of something that one should have nothing of
+
+
+class QueueKeys:
+    """The place of a queue among its siblings, smaller first."""
+
+    def __init__(
+        self, queues: Queues, usage: Usage, due: Floats, total: tuple[int, int, int]
+    ) -> None:
+        self._allocated: Final = usage.allocated
+        self._quota: Final = np.where(queues.quota == UNBOUND, math.inf, queues.quota).tolist()
+        self._due: Final = due.tolist()
+        share = allocatable_share(queues, due)
+        self._share: Final = np.where(share == UNBOUND, math.inf, share).tolist()
+        self._whole: Final = np.where(share == UNBOUND, np.array(total), share).tolist()
+        self._priority: Final = queues.priority
+
+    def key(self, queue: int, asked: Amounts) -> QueueKey:
+        """Return the place of a queue whose best unit asks for so much."""
+        cpu, memory, gpu = self._allocated[queue]
+        want_cpu, want_memory, want_gpu = cpu + asked[0], memory + asked[1], gpu + asked[2]
+        due = self._due[queue]
+        quota = self._quota[queue]
+        share = self._share[queue]
+        whole = self._whole[queue]
+        is_over = due[0] < cpu and due[1] < memory and due[2] < gpu
+        is_owed = want_cpu <= quota[0] and want_memory <= quota[1] and want_gpu <= quota[2]
+        trespasses = (
+            (share[0] == 0 and want_cpu > 0)
+            or (share[1] == 0 and want_memory > 0)
+            or (share[2] == 0 and want_gpu > 0)
+        )
+        return (
+            is_over,
+            not is_owed,
+            -self._priority[queue],
+            trespasses,
+            _dominant(want_cpu, want_memory, want_gpu, whole),
+            _dominant(cpu, memory, gpu, whole),
+            share[Kind.GPU],
+            share[Kind.CPU],
+            share[Kind.MEMORY],
+            queue,
+        )
+
+
+def _dominant(cpu: int, memory: int, gpu: int, whole: list[float]) -> float:
+    return max(
+        cpu / whole[0] if whole[0] > 0 else cpu * _MUCH,
+        memory / whole[1] if whole[1] > 0 else memory * _MUCH,
+        gpu / whole[2] if whole[2] > 0 else gpu * (_MUCH / _DEVICE),
+    )
+
+
+class Turns:
+    """Whose turn it is, until nobody is left."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        keys: QueueKeys,
+        asked: Callable[[int], Amounts],
+        waiting: Iterable[tuple[int, UnitKeyOf]],
+    ) -> None:
+        """Line up units: *waiting* are their queues and keys, *asked* what one would take next."""
+        self._keys = keys
+        self._asked = asked
+        self._parent = queues.parent
+        self._units: dict[int, list[UnitKeyOf]] = {}
+        self._queues: dict[int, list[tuple[QueueKey, int]]] = {NONE: []}
+        self._last = NONE  # the queue whose unit was taken last: its way up is out of date
+        for queue, key in waiting:
+            self._units.setdefault(queue, []).append(key)
+        for queue, units in self._units.items():
+            heapq.heapify(units)
+            self._announce(queue)
+        for queue in self._from_below():
+            heapq.heapify(self._queues[queue])
+            if queue != NONE:
+                entry = (self._keys.key(queue, self._asked(self._best(queue))), queue)
+                self._queues[self._parent[queue]].append(entry)
+
+    def pop(self) -> int | None:
+        """Take the unit whose turn it is; nothing if none is left."""
+        if self._last != NONE:
+            self._settle(self._last)
+            self._last = NONE
+        queue = NONE
+        while queue not in self._units:
+            siblings = self._queues[queue]
+            if not siblings:
+                return None
+            queue = siblings[0][1]
+        self._last = queue
+        return heapq.heappop(self._units[queue])[-1]
+
+    def push(self, key: UnitKeyOf) -> None:
+        """Put the unit that was taken last back into its queue."""
+        heapq.heappush(self._units[self._last], key)
+
+    def _announce(self, queue: int) -> None:
+        """Let every queue on the way up know that something is below."""
+        parent = self._parent[queue]
+        while parent not in self._queues:
+            self._queues[parent] = []
+            parent = self._parent[parent]
+
+    def _from_below(self) -> list[int]:
+        """Return the inner queues, each after all that are below it; put leaves into theirs."""
+        for queue, units in self._units.items():
+            entry = (self._keys.key(queue, self._asked(units[0][-1])), queue)
+            self._queues[self._parent[queue]].append(entry)
+        return sorted(self._queues, key=self._depth, reverse=True)
+
+    def _depth(self, queue: int) -> int:
+        depth = 0
+        while queue != NONE:
+            queue, depth = self._parent[queue], depth + 1
+        return depth
+
+    def _best(self, queue: int) -> int:
+        while queue not in self._units:
+            queue = self._queues[queue][0][1]
+        return self._units[queue][0][-1]
+
+    def _settle(self, queue: int) -> None:
+        """Set right the place of a queue, and of all above it."""
+        is_empty = not self._units[queue]
+        best = NONE if is_empty else self._units[queue][0][-1]
+        while queue != NONE:
+            parent = self._parent[queue]
+            siblings = self._queues[parent]
+            if is_empty:
+                heapq.heappop(siblings)
+            else:
+                heapq.heapreplace(siblings, (self._keys.key(queue, self._asked(best)), queue))
+            is_empty = not siblings
+            if not is_empty:
+                best = self._best(parent)
+            queue = parent

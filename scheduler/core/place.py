@@ -1,0 +1,114 @@
+"""Room for a chunk of a unit: for all of it, or for nothing."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from scheduler.core.chunks import Chunk, Part, Progress, is_satisfied
+from scheduler.core.decision import Admission, Placing, Reservation
+from scheduler.core.field import Field
+from scheduler.core.ledger import Ledger
+from scheduler.core.model import NONE, Cause, Slot, Tree
+from scheduler.core.policy import Policies
+
+__all__ = ["Failure", "Placer"]
+
+
+class Failure(NamedTuple):
+    """A pod for which there is no node; the ledger still has those that were placed before it."""
+
+    shape: int
+    placed: int
+    checkpoint: int  # to which the ledger must be rolled back
+
+
+class _Seat(NamedTuple):
+    part: int
+    pod: int  # or NONE: it does not exist yet
+    node: int
+    shape: int
+    is_now: bool
+
+
+class Placer:
+    """Places chunks, one after another."""
+
+    def __init__(self, ledger: Ledger, policies: Policies) -> None:
+        self.ledger: Final = ledger
+        self._policies = policies
+        self._fields: dict[int, Field] = {}
+        self._shape_of: Final[list[int]] = ledger.snapshot.pods.shape.tolist()
+
+    def field(self, shape: int) -> Field:
+        """Return the nodes for a shape."""
+        field = self._fields.get(shape)
+        if field is None:
+            field = self._fields[shape] = Field(self.ledger, self._policies, shape)
+        return field
+
+    def shapes(self, parts: Chunk) -> Iterator[int]:
+        """Yield the shapes of a chunk, in the order in which they are placed."""
+        for leaf, pods, later in parts:
+            for pod in pods:
+                yield self._shape_of[pod]
+            for _ in range(later):
+                yield leaf.later_shape
+
+    def place(self, unit: int, parts: Chunk, progress: Progress) -> Admission | Failure:
+        """Place all of a chunk, or say for which pod there is no node."""
+        checkpoint = self.ledger.checkpoint
+        seats: list[_Seat] = []
+        for i, part in enumerate(parts):
+            slots = progress.slots(part.leaf)
+            for j, pod in enumerate((*part.pods, *(NONE,) * part.later)):
+                shape = part.leaf.later_shape if pod == NONE else self._shape_of[pod]
+                slot = slots[j] if pod != NONE and j < len(slots) else None
+                node = self._node_for(shape, slot)
+                if node == NONE:
+                    return Failure(shape, len(seats), checkpoint)
+                is_now = self.ledger.fits_idle(node, shape)
+                self.ledger.take(node, shape, is_now=is_now)
+                seats.append(_Seat(i, pod, node, shape, is_now))
+        tree = self.ledger.snapshot.units[unit].tree
+        if not all(seat.is_now for seat in seats) and not _starts_now(tree, parts, progress, seats):
+            seats = [self._postponed(seat) for seat in seats]
+        return _admission(unit, parts, seats)
+
+    def _node_for(self, shape: int, slot: Slot | None) -> int:
+        field = self.field(shape)
+        if slot is not None:
+            self.ledger.give(slot.node, slot.shape)
+            if field.takes(slot.node):
+                return slot.node
+        return field.best()
+
+    def _postponed(self, seat: _Seat) -> _Seat:
+        if seat.is_now:
+            self.ledger.postpone(seat.node, seat.shape)
+        return seat._replace(is_now=False)
+
+
+def _starts_now(tree: Tree, parts: Chunk, progress: Progress, seats: list[_Seat]) -> bool:
+    """Say whether a unit has what it needs without those who wait for room."""
+    now = Progress(dict(progress.pods), dict(progress.later))
+    for i, part in enumerate(parts):
+        here = [seat for seat in seats if seat.part == i and seat.is_now]
+        pods = tuple(seat.pod for seat in here if seat.pod != NONE)
+        now.add((Part(part.leaf, pods, len(here) - len(pods)),))
+    return is_satisfied(tree, now)
+
+
+def _admission(unit: int, parts: Chunk, seats: list[_Seat]) -> Admission:
+    real = [seat for seat in seats if seat.pod != NONE]
+    held: dict[tuple[str, int], int] = {}
+    for seat in seats:
+        if seat.pod == NONE:
+            key = (parts[seat.part].leaf.name, seat.node)
+            held[key] = held.get(key, 0) + 1
+    return Admission(
+        unit=unit,
+        binds=tuple([Placing(seat.pod, seat.node) for seat in real if seat.is_now]),
+        nominations=tuple([Placing(seat.pod, seat.node) for seat in real if not seat.is_now]),
+        reservations=tuple(
+            [Reservation(leaf, node, n, Cause.ANTICIPATED) for (leaf, node), n in held.items()]
+        ),
+    )

@@ -1,0 +1,135 @@
+"""Every policy by the name that KAI's settings have for it: the one list.
+
+What is not built yet is known by name, so that settings made for KAI are read as they are, and
+whoever relies on it is told.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from scheduler.core.policy import Policies, Quota, Score, UnitKey
+from scheduler.policies.availability import availability
+from scheduler.policies.elastic import elastic
+from scheduler.policies.nominated_node import nominated_node
+from scheduler.policies.placement import binpack, by_kind, spread
+from scheduler.policies.priority import priority
+from scheduler.policies.quota import within_limit, within_quota
+from scheduler.policies.resource_type import resource_type
+
+__all__ = [
+    "ACTIONS",
+    "ALL_ACTIONS",
+    "PLUGINS",
+    "Choice",
+    "PluginChoice",
+    "choice_faults",
+    "choose",
+]
+
+ALL_ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+ACTIONS: Final = ("allocate",)  # built so far
+
+_UNIT_ORDER: Final[Mapping[str, UnitKey]] = {"priority": priority, "elastic": elastic}
+_SCORES: Final[Mapping[str, tuple[float, Score]]] = {
+    "nominatednode": (10_000_000.0, nominated_node),
+    "nodeavailability": (1_000.0, availability),
+    "resourcetype": (10.0, resource_type),
+}
+_PLACEMENT: Final = "nodeplacement"
+_PLACEMENTS: Final[Mapping[str, Score]] = {"binpack": binpack, "spread": spread}
+_PLACEMENT_WEIGHT: Final = 9.0
+_PROPORTION: Final = "proportion"
+_QUOTAS: Final[tuple[Quota, ...]] = (within_limit, within_quota)
+_PAST_USE: Final = "kValue"
+
+# Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
+_FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
+_NOT_BUILT: Final = (
+    "podaffinity",
+    "dynamicresources",
+    "minruntime",
+    "topology",
+    "gpupack",
+    "gpuspread",
+    "gpusharingorder",
+    "numa",
+    "sg-nodelocalgreedy",
+    "sg-multinodegang",
+    "reflectjoborder",
+)
+PLUGINS: Final = (*_UNIT_ORDER, *_SCORES, _PLACEMENT, _PROPORTION, *_FIXED, *_NOT_BUILT)
+
+
+class PluginChoice(NamedTuple):
+    """What settings say of one plugin; None leaves it as it is."""
+
+    enabled: bool | None = None
+    arguments: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a site has chosen; what it does not mention is as KAI has it."""
+
+    plugins: Mapping[str, PluginChoice] = field(default_factory=dict)
+    gpu_placement: str = "binpack"
+    cpu_placement: str = "binpack"
+    actions: Mapping[str, bool] = field(default_factory=dict)
+
+
+def choice_faults(choice: Choice) -> Iterator[str]:
+    """Yield what cannot be meant, with what would be right."""
+    for name in choice.plugins:
+        if name not in PLUGINS:
+            yield f"plugin {name!r} is unknown; there are {', '.join(sorted(PLUGINS))}"
+    for name in choice.actions:
+        if name not in ALL_ACTIONS:
+            yield f"action {name!r} is unknown; there are {', '.join(ALL_ACTIONS)}"
+    for kind, placement in _placements(choice).items():
+        if placement not in _PLACEMENTS:
+            yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
+    text = _arguments(choice, _PROPORTION).get(_PAST_USE, "1")
+    if _number(text) is None:
+        yield f"{_PAST_USE} of {_PROPORTION} must be a number, not {text!r}"
+
+
+def choose(choice: Choice) -> Policies:
+    """Return the policies of a choice; what cannot be meant is as if it were not there."""
+    placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(choice).items()}
+    scores = [score for name, score in _SCORES.items() if _is_on(choice, name)]
+    if _is_on(choice, _PLACEMENT):
+        scores.append((_PLACEMENT_WEIGHT, by_kind(placements["gpu"], placements["cpu"])))
+    past_use = _number(_arguments(choice, _PROPORTION).get(_PAST_USE, "1"))
+    return Policies(
+        scores=tuple(scores),
+        unit_order=tuple(key for name, key in _UNIT_ORDER.items() if _is_on(choice, name)),
+        quotas=_QUOTAS if _is_on(choice, _PROPORTION) else (),
+        past_use=max(0.0, 1.0 if past_use is None else past_use),
+        actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
+    )
+
+
+def _placements(choice: Choice) -> Mapping[str, str]:
+    arguments = _arguments(choice, _PLACEMENT)
+    return {
+        "gpu": arguments.get("gpu", choice.gpu_placement),
+        "cpu": arguments.get("cpu", choice.cpu_placement),
+    }
+
+
+def _arguments(choice: Choice, name: str) -> Mapping[str, str]:
+    return choice.plugins.get(name, PluginChoice()).arguments
+
+
+def _is_on(choice: Choice, name: str) -> bool:
+    return choice.plugins.get(name, PluginChoice()).enabled is not False
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
