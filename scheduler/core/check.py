@@ -5,110 +5,115 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scheduler.core.decision import Plan
-from scheduler.core.model import UNBOUND, Ints, Snapshot, leaves_of
-from scheduler.core.usage import Amounts, Usage
+from scheduler.core.chunks import Progress, is_satisfied
+from scheduler.core.decision import Admission, Plan
+from scheduler.core.model import KINDS, UNBOUND, Ints, Leaf, Snapshot, leaves_of
+from scheduler.core.usage import Usage
 
 __all__ = ["violations"]
 
 
 def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Yield what a plan breaks."""
+    yield from _placed_twice(snapshot, plan)
     yield from _overcommitted(snapshot, plan)
     yield from _torn(snapshot, plan)
     yield from _over_limit(snapshot, plan)
-    yield from _twice(snapshot, plan)
+
+
+def _placed_twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    placed = Counter(pod for it in plan.decisions for pod, _ in (*it.binds, *it.nominations))
+    for pod, times in placed.items():
+        unit = snapshot.units[snapshot.pods.unit[pod]].name
+        if times > 1:
+            yield f"pod {pod} of {unit} is placed {times} times"
+        if not any(pod in leaf.waiting for leaf in _leaves(snapshot, int(snapshot.pods.unit[pod]))):
+            yield f"pod {pod} of {unit} does not wait"
 
 
 def _overcommitted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Nobody gets room that is not there; what was overcommitted before gets no worse."""
     idle = snapshot.nodes.idle.copy()
     room = idle + snapshot.nodes.releasing
-    shape_of = snapshot.pods.shape
-    touched: set[int] = set()
     for admission in plan.decisions:
-        leaves = {leaf.name: leaf for leaf in leaves_of(snapshot.units[admission.unit].tree)}
-        _give_up_slots(snapshot, plan, admission.unit, idle, room)
-        for pod, node in admission.binds:
-            request = np.array(snapshot.shapes[shape_of[pod]].request)
-            idle[node] -= request
+        for node, request, is_now in _takings(snapshot, admission):
             room[node] -= request
-            touched.add(node)
-        for pod, node in admission.nominations:
-            room[node] -= np.array(snapshot.shapes[shape_of[pod]].request)
-            touched.add(node)
-        for leaf, node, number, _ in admission.reservations:
-            request = np.array(snapshot.shapes[leaves[leaf].later_shape].request)
-            room[node] -= request * number
-            touched.add(node)
-    for node in sorted(touched):
-        name = snapshot.nodes.names[node]
-        if (np.minimum(room[node], 0) < np.minimum(_room(snapshot)[node], 0)).any():
+            if is_now:
+                idle[node] -= request
+    for unit in {admission.unit for admission in plan.decisions}:
+        for node, shape, _ in _given_up(snapshot, plan, unit):
+            request = np.array(snapshot.shapes[shape].request)
+            idle[node] += request
+            room[node] += request
+    before = snapshot.nodes.idle + snapshot.nodes.releasing
+    for node, name in enumerate(snapshot.nodes.names):
+        if (np.minimum(room[node], 0) < np.minimum(before[node], 0)).any():
             yield f"node {name} has no room for all that is placed there"
         if (np.minimum(idle[node], 0) < np.minimum(snapshot.nodes.idle[node], 0)).any():
             yield f"more is bound to node {name} than is idle there"
 
 
-def _room(snapshot: Snapshot) -> Ints:
-    return snapshot.nodes.idle + snapshot.nodes.releasing
+def _takings(snapshot: Snapshot, admission: Admission) -> Iterator[tuple[int, Ints, bool]]:
+    """Yield node, amounts, and whether out of what is idle; reservations may wait as well."""
+    shape_of = snapshot.pods.shape
+    for pod, node in admission.binds:
+        yield node, np.array(snapshot.shapes[shape_of[pod]].request), True
+    for pod, node in admission.nominations:
+        yield node, np.array(snapshot.shapes[shape_of[pod]].request), False
+    shapes = {leaf.name: leaf.later_shape for leaf in _leaves(snapshot, admission.unit)}
+    for name, node, number, _ in admission.reservations:
+        yield node, np.array(snapshot.shapes[shapes[name]].request) * number, False
 
 
-def _give_up_slots(snapshot: Snapshot, plan: Plan, unit: int, idle: Ints, room: Ints) -> None:
-    """Take back the slots of a unit whose pods have come, once, before its first admission."""
-    first = next(admission for admission in plan.decisions if admission.unit == unit)
-    mine = [admission for admission in plan.decisions if admission.unit == unit]
-    if first is not mine[0] or not any(leaf.slots for leaf in leaves_of(snapshot.units[unit].tree)):
-        return
-    placed = {pod for it in mine for pod, _ in (*it.binds, *it.nominations)}
-    for leaf in leaves_of(snapshot.units[unit].tree):
-        come = sum(pod in placed for pod in leaf.waiting)
-        for node, shape, _ in leaf.slots[:come]:
-            request = np.array(snapshot.shapes[shape].request)
-            idle[node] += request
-            room[node] += request
+def _given_up(snapshot: Snapshot, plan: Plan, unit: int) -> Iterator[tuple[int, int, int]]:
+    placed = {
+        pod
+        for admission in plan.decisions
+        if admission.unit == unit
+        for pod, _ in (*admission.binds, *admission.nominations)
+    }
+    for leaf in _leaves(snapshot, unit):
+        yield from leaf.slots[: sum(pod in placed for pod in leaf.waiting)]
 
 
 def _torn(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """A unit of which nothing was there is whole, or nothing of it is bound."""
-    bound: Counter[int] = Counter()
-    for admission in plan.decisions:
-        for pod, _ in admission.binds:
-            bound[pod] += 1
-        for leaf, _, number, _ in admission.reservations:
-            bound[-1 - _code(snapshot, admission.unit, leaf)] += number
-    for row in {admission.unit for admission in plan.decisions if admission.binds}:
-        unit = snapshot.units[row]
-        if not _is_whole(snapshot, row, bound):
-            yield f"unit {unit.name} is bound in part"
+    """Of a unit of which pods are bound there is all that it needs."""
+    for row in sorted({admission.unit for admission in plan.decisions if admission.binds}):
+        progress = Progress()
+        for admission in plan.decisions:
+            if admission.unit == row:
+                _count(snapshot, admission, progress)
+        if not is_satisfied(snapshot.units[row].tree, progress):
+            yield f"{snapshot.units[row].name} is bound in part"
 
 
-def _code(snapshot: Snapshot, unit: int, leaf: str) -> int:
-    names = [it.name for it in leaves_of(snapshot.units[unit].tree)]
-    return unit * 100_000 + names.index(leaf)
-
-
-def _is_whole(snapshot: Snapshot, row: int, bound: Counter[int]) -> bool:
-    return True
+def _count(snapshot: Snapshot, admission: Admission, progress: Progress) -> None:
+    bound = {pod for pod, _ in admission.binds}
+    for leaf in _leaves(snapshot, admission.unit):
+        come = sum(pod in bound for pod in leaf.waiting)
+        progress.pods[leaf.name] = progress.pods.get(leaf.name, 0) + come
+    for name, _, number, _ in admission.reservations:
+        progress.later[name] = progress.later.get(name, 0) + number
 
 
 def _over_limit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    usage = Usage(snapshot.queues)
-    before = [list(row) for row in usage.allocated]
+    """No queue passes a limit, and what cannot be preempted no quota; who had more may keep it."""
+    usage, before = Usage(snapshot.queues), Usage(snapshot.queues)
+    shape_of = snapshot.pods.shape
     for admission in plan.decisions:
         unit = snapshot.units[admission.unit]
         for pod, _ in (*admission.binds, *admission.nominations):
-            counted: Amounts = snapshot.shapes[snapshot.pods.shape[pod]].counted
+            counted = snapshot.shapes[shape_of[pod]].counted
             usage.take(unit.queue, counted, is_fixed=not unit.is_preemptible)
     for q, name in enumerate(snapshot.queues.names):
-        for kind in range(3):
-            bound, has = usage.limit[q][kind], usage.allocated[q][kind]
-            if bound != UNBOUND and has > max(bound, before[q][kind]):
-                yield f"queue {name} has more than its limit"
+        for kind in KINDS:
+            limit, quota = usage.limit[q][kind], usage.quota[q][kind]
+            allocated, fixed = usage.allocated[q][kind], usage.fixed[q][kind]
+            if limit != UNBOUND and allocated > max(limit, before.allocated[q][kind]):
+                yield f"queue {name} has more {kind.name} than its limit"
+            if quota != UNBOUND and fixed > max(quota, before.fixed[q][kind]):
+                yield f"queue {name} has more {kind.name} that is fixed than its quota"
 
 
-def _twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    placed = Counter(
-        pod for admission in plan.decisions for pod, _ in (*admission.binds, *admission.nominations)
-    )
-    for pod, times in placed.items():
-        if times > 1:
-            yield f"pod {pod} of unit {snapshot.units[snapshot.pods.unit[pod]].name} is placed twice"
+def _leaves(snapshot: Snapshot, unit: int) -> list[Leaf]:
+    return list(leaves_of(snapshot.units[unit].tree))

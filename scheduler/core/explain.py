@@ -72,8 +72,8 @@ def _of_quota(snapshot: Snapshot, verdict: Verdict, numbers: QuotaNumbers) -> st
     )
     if verdict == Verdict.EXCEEDS_LIMIT:
         return (
-            f"queue {queue} may have at most {bound} and has {has}; {asked} more are needed. "
-            f"It starts when {_of_kind(kind, over)} of the queue are given back, or its limit is raised"
+            f"queue {queue} may have at most {bound} and has {has}; {asked} more are needed. It "
+            f"starts when {_of_kind(kind, over)} of the queue are given back, or its limit rises"
         )
     return (
         f"what cannot be preempted may have the quota of queue {queue}, {bound}, and has {has}; "
@@ -120,7 +120,7 @@ def _remedy(snapshot: Snapshot, numbers: NodeNumbers) -> str:
         needs = _listed(_amount(axes, r, n) for r, n in _asked_and_lacking(snapshot, numbers))
         return f"There is enough in all, but in pieces: it starts when one node has {needs} free"
     gaps = _listed(
-        f"{_amount(axes, r, numbers.wanted[r])} are needed and {_amount(axes, r, numbers.room[r])} free"
+        f"{_amount(axes, r, numbers.wanted[r])} needed, {_amount(axes, r, numbers.room[r])} free"
         for r in short
     )
     return f"In all {gaps}: it starts when the rest is given back"
