@@ -1,15 +1,32 @@
-"""Run every benchmark: `make bench`."""
+"""Run every benchmark, or those that are named: `python -m benchmarks core decode`."""
 
 import asyncio
 import sys
+from typing import Final
 
-from benchmarks import chain, decode, groups, start, watch, webhook
+from benchmarks import chain, core, decode, groups, start, watch, webhook
 from e2e.cluster.binaries import ensure_chain
 
+_ALL: Final = {
+    "core": core,
+    "decode": decode,
+    "start": start,
+    "watch": watch,
+    "webhook": webhook,
+    "groups": groups,
+    "chain": chain,
+}
+_WITHOUT_CHAIN: Final = {"core", "decode", "webhook", "groups"}
+
 if __name__ == "__main__":
+    names = sys.argv[1:] or list(_ALL)
+    unknown = [name for name in names if name not in _ALL]
+    if unknown:
+        sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(_ALL)}")
     try:
-        ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
-        for benchmark in (decode, start, watch, webhook, groups, chain):
-            asyncio.run(benchmark.main())
+        if not _WITHOUT_CHAIN.issuperset(names):
+            ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
+        for name in names:
+            asyncio.run(_ALL[name].main())
     except KeyboardInterrupt:
         sys.exit(130)

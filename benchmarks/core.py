@@ -1,0 +1,265 @@
+"""How fast a plan is made, from a snapshot in memory: one core, no cluster.
+
+KAI's figures are its own benchmarks of v0.17 on this kind of machine, less the 0.1 seconds that
+their fixture always takes; they include building its session. The floor is what nobody can avoid: a
+loop in the same Python that takes each job from a heap and puts it onto the first node with room,
+without queues, shares, gangs or reasons.
+"""
+
+import gc
+import heapq
+import math
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from scheduler.core.check import violations
+from scheduler.core.decision import Plan
+from scheduler.core.model import UNBOUND, Snapshot, Unit
+from scheduler.core.order import QueueKeys, Turns
+from scheduler.core.plan import plan
+from scheduler.core.share import fair_share
+from scheduler.core.usage import Usage
+from scheduler.policies.registry import Choice, choose
+from tests.support.snapshots import Builder, Node, Queue, shape
+
+__all__ = ["main"]
+
+_GPUS: Final = 8
+_ROUNDS: Final = 3
+_POLICIES: Final = choose(Choice())
+_ROOMY: Final = Node(cpu=640, memory=5120)
+
+
+class _Row(NamedTuple):
+    """One measurement: how it is set up at a scale, what must come out, how long it may take."""
+
+    work: str
+    build: Callable[[int], Snapshot]
+    bound: Callable[[int], int]  # pods, at a scale
+    nodes: int
+    most_s: float
+    kai_s: float | None = None
+    most_growth: float = math.inf
+
+
+async def main() -> None:
+    """Measure each row at its size and at twice the size; then what stands by itself."""
+    table = Table(title="plans from a snapshot, best of several, this run")
+    for heading in (
+        "work",
+        "KAI s",
+        "ours s",
+        "at most",
+        "pods/s",
+        "floor s",
+        "times floor",
+        "growth",
+    ):
+        table.add_column(heading, justify="left" if heading == "work" else "right")
+    faults: list[str] = []
+    for row in _ROWS:
+        faults += _measure(row, table)
+    faults += _queues(table)
+    Console(width=115).print(table)
+    assert not faults, faults
+
+
+def _measure(row: _Row, table: Table) -> list[str]:
+    once, floor = _seconds(row, row.nodes)
+    twice, _ = _seconds(row, 2 * row.nodes)
+    growth = math.log2(twice / once)
+    bound = row.bound(row.nodes)
+    table.add_row(
+        row.work,
+        "" if row.kai_s is None else f"{row.kai_s:.2f}",
+        f"{once:.4f}",
+        f"{row.most_s}",
+        f"{bound / once:,.0f}" if bound else "",
+        f"{floor:.4f}",
+        f"{once / floor:.1f}",
+        f"N^{growth:.2f}",
+    )
+    faults = []
+    if once > row.most_s:
+        faults.append(f"{row.work}: {once:.3f} s, at most {row.most_s} s")
+    if growth > row.most_growth:
+        faults.append(f"{row.work}: grows with N^{growth:.2f}, at most N^{row.most_growth}")
+    return faults
+
+
+def _seconds(row: _Row, nodes: int) -> tuple[float, float]:
+    """Return the time of a plan, whose outcome is right, and of the floor."""
+    snapshot = row.build(nodes)
+    gc.collect()
+    gc.freeze()  # the garbage collector need not go through what lives on anyway
+    best = floor = math.inf
+    for _ in range(_ROUNDS):
+        began = time.perf_counter()
+        answer = plan(snapshot, _POLICIES)
+        best = min(best, time.perf_counter() - began)
+        began = time.perf_counter()
+        _first_fit(snapshot)
+        floor = min(floor, time.perf_counter() - began)
+        _check(snapshot, answer, row.bound(nodes))
+    gc.unfreeze()
+    return best, floor
+
+
+def _check(snapshot: Snapshot, answer: Plan, bound: int) -> None:
+    assert sum(len(it.binds) for it in answer.decisions) == bound
+    started = {it.unit for it in answer.decisions}
+    waiting = {it.unit for it in answer.rejections}
+    assert started | waiting == set(range(len(snapshot.units)))
+    if len(snapshot.units) <= 1_000:  # it looks at every pod, in plain Python
+        assert not [*violations(snapshot, answer)]
+
+
+def _first_fit(snapshot: Snapshot) -> list[tuple[int, int]]:
+    column = snapshot.axes.gpus[0]
+    free = snapshot.nodes.idle[:, column].tolist()
+    shapes, shape_of = snapshot.shapes, snapshot.pods.shape.tolist()
+    line = [(unit.queue, row) for row, unit in enumerate(snapshot.units)]
+    heapq.heapify(line)
+    node, placed = 0, []
+    while line and node < len(free):
+        _, row = heapq.heappop(line)
+        for pod in _pods(snapshot.units[row]):
+            wanted = shapes[shape_of[pod]].request[column]
+            while node < len(free) and free[node] < wanted:
+                node += 1
+            if node < len(free):
+                free[node] -= wanted
+                placed.append((pod, node))
+    return placed
+
+
+def _pods(unit: Unit) -> tuple[int, ...]:
+    waiting: tuple[int, ...] = getattr(unit.tree, "waiting", ())
+    return waiting
+
+
+def _departments(nodes: int) -> list[Queue]:
+    total = nodes * _GPUS
+    tops = [Queue(name, quota=total // 2) for name in ("dept-a", "dept-b")]
+    teams = [Queue(f"queue-{i}", tops[i // 2].name, quota=total // 4) for i in range(4)]
+    return [*tops, *teams]
+
+
+def _jobs(nodes: int, jobs: int, pods: int = 1, gpus: int = 1) -> Snapshot:
+    builder = Builder([_ROOMY] * nodes, _departments(nodes))
+    one = shape(gpu=gpus)
+    for i in range(jobs):
+        builder.gang(pods, one, queue=f"queue-{i % 4}")
+    return builder.snapshot()
+
+
+def _full(nodes: int) -> Snapshot:
+    builder = Builder([Node(cpu=640, memory=5120, used_gpu=_GPUS)] * nodes)
+    shapes = [shape(gpu=1 + i % 8, cpu=1 + i // 8) for i in range(20)]
+    for i in range(2 * nodes):
+        builder.gang(1, shapes[i % 20])
+    return builder.snapshot()
+
+
+def _queues(table: Table) -> list[str]:
+    """Measure a thousand queues in four levels: the order of 20,000 units, built and taken."""
+    builder, leaves = Builder([_ROOMY] * 2_600, _tree()), []
+    parents = {queue.parent for queue in builder.queues}
+    leaves = [queue.name for queue in builder.queues if queue.name not in parents]
+    one = shape(gpu=1)
+    for i in range(20_000):
+        builder.gang(1, one, queue=leaves[i % len(leaves)])
+    snapshot = builder.snapshot()
+    began = time.perf_counter()
+    due = fair_share(snapshot.queues, snapshot.total, 1.0)
+    usage = Usage(snapshot.queues)
+    keys = QueueKeys(snapshot.queues, usage, due, snapshot.total)
+    asked = snapshot.shapes[0].counted
+    line = ((unit.queue, (-unit.priority, row)) for row, unit in enumerate(snapshot.units))
+    turns = Turns(snapshot.queues, keys, lambda _: asked, line)
+    built = time.perf_counter() - began
+    began, taken = time.perf_counter(), []
+    while (row := turns.pop()) is not None:
+        usage.take(snapshot.units[row].queue, asked, is_fixed=False)
+        taken.append(row)
+    popped = time.perf_counter() - began
+    assert sorted(taken) == list(range(20_000))
+    faults = []
+    for work, seconds, most in (
+        (
+            f"{len(builder.queues):,} queues in 4 levels, 20,000 units: division and order",
+            built,
+            0.3,
+        ),
+        ("the same: 20,000 turns, each charged to its queue", popped, 1.2),
+    ):
+        table.add_row(work, "", f"{seconds:.4f}", f"{most}", "", "", "", "")
+        if seconds > most:
+            faults.append(f"{work}: {seconds:.3f} s, at most {most} s")
+    return faults
+
+
+def _tree() -> list[Queue]:
+    queues = []
+    for a in range(4):
+        queues.append(Queue(f"{a}", quota=5_000))
+        for b in range(6):
+            queues.append(Queue(f"{a}.{b}", f"{a}", quota=800))
+            for c in range(6):
+                queues.append(Queue(f"{a}.{b}.{c}", f"{a}.{b}", quota=130))
+                leaves = [f"{a}.{b}.{c}.{d}" for d in range(6)]
+                queues += [Queue(name, f"{a}.{b}.{c}", quota=UNBOUND) for name in leaves]
+    return queues
+
+
+_ROWS: Final = (
+    _Row(
+        "allocate: 100 nodes, 500 one-GPU jobs, 4 queues in 2 departments",
+        lambda n: _jobs(n, 5 * n),
+        lambda n: 5 * n,
+        nodes=100,
+        most_s=0.02,
+        kai_s=0.19,
+    ),
+    _Row(
+        "gangs: 50 nodes, 100 jobs of 4",
+        lambda n: _jobs(n, 2 * n, pods=4),
+        lambda n: 8 * n,
+        nodes=50,
+        most_s=0.01,
+        kai_s=0.11,
+    ),
+    _Row(
+        "allocate: 1,000 nodes, 8,000 one-GPU jobs",
+        lambda n: _jobs(n, 8 * n),
+        lambda n: 8 * n,
+        nodes=1_000,
+        most_s=0.4,
+    ),
+    _Row(
+        "allocate: 5,000 nodes, 40,000 one-GPU jobs",
+        lambda n: _jobs(n, 8 * n),
+        lambda n: 8 * n,
+        nodes=5_000,
+        most_s=3.0,
+        most_growth=1.1,
+    ),
+    _Row(
+        "gangs: 5,000 nodes, 2,000 of 4 pods of 4 GPUs",
+        lambda n: _jobs(n, 2 * n // 5, pods=4, gpus=4),
+        lambda n: 8 * n // 5,
+        nodes=5_000,
+        most_s=8_000 / 4_000,
+    ),
+    _Row(
+        "5,000 full nodes, 10,000 jobs of 20 shapes that cannot start",
+        _full,
+        lambda _: 0,
+        nodes=5_000,
+        most_s=0.3,
+    ),
+)
