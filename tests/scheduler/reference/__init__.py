@@ -1,0 +1,1 @@
+"""The second scheduler of `tests/support/reference`: that it can be trusted, and that we agree."""

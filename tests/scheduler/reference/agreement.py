@@ -1,0 +1,110 @@
+"""What differs between the reference and a simulation, and the fewest objects that show it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import yaml
+
+from tests.support.reference import Outcome, allocate
+
+__all__ = ["Simulate", "difference", "smallest", "told"]
+
+Obj: TypeAlias = dict[str, Any]
+Simulate: TypeAlias = Callable[[Sequence[Obj]], Mapping[str, Any]]
+
+
+def difference(objects: Sequence[Obj], simulate: Simulate) -> str:
+    """Return what the reference and the simulation decide differently; nothing if they agree."""
+    want = as_text(allocate(objects))
+    got = as_text(read_document(simulate(objects), want["fairShare"]))
+    lines = []
+    for topic in want:
+        for key in sorted({**want[topic], **got[topic]}):
+            expected, found = want[topic].get(key, "nothing"), got[topic].get(key, "nothing")
+            if expected != found:
+                lines.append(f"{topic} {key}: the reference says {expected}, the product {found}")
+    return "\n".join(lines)
+
+
+def smallest(objects: Sequence[Obj], differs: Callable[[Sequence[Obj]], bool]) -> list[Obj]:
+    """Return some of the objects that still differ and of which none can be left out."""
+    kept = list(objects)
+    again = True
+    while again:
+        again = False
+        for one in list(kept):
+            if one["kind"] == "Namespace" or one not in kept:  # namespaces say what time it is
+                continue
+            fewer = [other for other in kept if not _goes_with(other, one)]
+            if differs(fewer):
+                kept, again = fewer, True
+    return kept
+
+
+def told(seed: int, objects: Sequence[Obj], simulate: Simulate) -> str:
+    """Return all there is to say about a difference."""
+
+    def differs(some: Sequence[Obj]) -> bool:
+        return bool(difference(some, simulate))
+
+    few = smallest(objects, differs)
+    return "\n".join(
+        [
+            f"seed {seed}",
+            difference(objects, simulate),
+            f"of {len(objects)} objects {len(few)} are enough:",
+            difference(few, simulate),
+            yaml.safe_dump_all(few, sort_keys=False),
+        ]
+    )
+
+
+def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> Outcome:
+    """Read the first cycle; of shares only those of queues that the reference knows."""
+    cycle = document["cycles"][0]
+    outcome = Outcome()
+    for one in cycle["binds"]:
+        outcome.binds[one["namespace"], one["pod"]] = one["node"]
+    for one in cycle["nominations"]:
+        outcome.nominations[one["namespace"], one["pod"]] = one["node"]
+    for one in cycle["reservations"]:
+        slot = (one["namespace"], one["podGroup"], one["subGroup"], one["node"])
+        outcome.reservations[slot] = outcome.reservations.get(slot, 0) + one["count"]
+    for one in cycle["unschedulable"]:
+        outcome.unschedulable[one["namespace"], one["podGroup"]] = one["reason"]
+    for queue in document["queues"]:
+        if queue["name"] in known:
+            share = queue["fairShare"]
+            amounts = {name: round(share[name]) for name in ("memory", "gpu")}
+            outcome.fair_shares[queue["name"]] = {"cpu": round(share["cpu"] * 1000), **amounts}
+    return outcome
+
+
+def as_text(outcome: Outcome) -> dict[str, dict[str, str]]:
+    """Return each topic of an outcome with its facts; in what order units came is none."""
+    facts: list[tuple[str, Mapping[Any, Any]]] = [
+        ("bind", outcome.binds),
+        ("nominate", outcome.nominations),
+        ("reserve", outcome.reservations),
+        ("verdict", outcome.unschedulable),
+    ]
+    texts = {
+        topic: {"/".join(key): str(value) for key, value in some.items()} for topic, some in facts
+    }
+    shares = outcome.fair_shares.items()
+    texts["fairShare"] = {
+        name: ", ".join(f"{int(share[axis])} {axis}" for axis in ("cpu", "memory", "gpu"))
+        for name, share in shares
+    }
+    return texts
+
+
+def _goes_with(other: Obj, one: Obj) -> bool:
+    """Say whether an object goes when another goes: itself, and the pods of a group."""
+    if other is one:
+        return True
+    if one["kind"] != "PodGroup" or other["kind"] != "Pod":
+        return False
+    mine, its = one["metadata"], other["metadata"]
+    group = its.get("annotations", {}).get("pod-group-name")
+    return bool((its["namespace"], group) == (mine["namespace"], mine["name"]))

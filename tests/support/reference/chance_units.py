@@ -1,0 +1,147 @@
+"""Units by lot: groups with their pods, flat or as trees."""
+
+import json
+from typing import Any, TypeAlias
+
+from tests.support.reference.chance_pods import Lot, pod, template
+
+__all__ = ["unit"]
+
+Obj: TypeAlias = dict[str, Any]
+
+_STATES = (
+    ("waiting",),
+    ("waiting", "waiting", "waiting", "there"),
+    ("waiting", "there", "there", "there"),
+    ("waiting", "there", "going", "succeeded", "failed", "gated"),
+)
+_LETTERS = "abcdefgh"
+
+
+def unit(lot: Lot, name: str, queues: list[str]) -> list[Obj]:
+    """Return a PodGroup and its pods."""
+    random = lot.random
+    spec: Obj = {"queue": random.choice(queues), **lot.class_name()}
+    if lot.maybe(0.15):
+        spec["preemptibility"] = random.choice(("preemptible", "non-preemptible"))
+    namespace = random.choice("ab")
+    meta: Obj = {
+        "name": name,
+        "namespace": namespace,
+        "uid": lot.uid(),
+        "creationTimestamp": lot.moment(),
+    }
+    group = {
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        "metadata": meta,
+        "spec": spec,
+    }
+    counts = _tree(lot, spec) if lot.maybe(0.4) else _flat(lot, spec)
+    if "subGroups" in spec and lot.maybe(0.25):
+        _anticipate(lot, group, counts)
+    return [group, *_pods(lot, group, counts)]
+
+
+def _flat(lot: Lot, spec: Obj) -> dict[str, int]:
+    """Write a minimum; return how many pods there are."""
+    count = lot.random.choice((0, 1, 1, 2, 2, 3, 4, 5))
+    if not lot.maybe(0.15):
+        spec["minMember"] = max(0, count - lot.random.choice((-1, 0, 0, 0, 0, 0, 0, 1, 1, 2, 9)))
+    return {"": count}
+
+
+def _tree(lot: Lot, spec: Obj) -> dict[str, int]:
+    """Write sub-groups; return how many pods each leaf has."""
+    random = lot.random
+    names = random.sample(_LETTERS, len(_LETTERS))
+    subs: list[Obj] = []
+    counts: dict[str, int] = {}
+    tops = random.randint(1, 3)
+    for _ in range(tops):
+        if lot.maybe(0.4):
+            _inner(lot, subs, counts, names)
+        else:
+            _leaf(lot, subs, counts, names.pop())
+    random.shuffle(subs)
+    spec["subGroups"] = subs
+    if lot.maybe(0.35):
+        spec["minSubGroup"] = random.randint(0, tops)
+    elif lot.maybe(0.2):
+        spec["minMember"] = 1
+    return counts
+
+
+def _inner(lot: Lot, subs: list[Obj], counts: dict[str, int], names: list[str]) -> None:
+    name = names.pop()
+    below = lot.random.randint(1, min(2, len(names)))
+    sub: Obj = {"name": name}
+    if lot.maybe(0.4):
+        sub["minSubGroup"] = lot.random.randint(0, below)
+    subs.append(sub)
+    for _ in range(below):
+        _leaf(lot, subs, counts, names.pop())
+        subs[-1]["parent"] = name
+
+
+def _leaf(lot: Lot, subs: list[Obj], counts: dict[str, int], name: str) -> None:
+    counts[name] = lot.random.choice((0, 1, 1, 2, 2, 3))
+    least = max(0, counts[name] - lot.random.choice((0, 0, 0, 1, 2)))
+    subs.append({"name": name, "minMember": least})
+
+
+def _anticipate(lot: Lot, group: Obj, counts: dict[str, int]) -> None:
+    """Add leaves whose pods come later; some of them may be there."""
+    random, prefix = lot.random, f"{_letter(lot)}-replica-"
+    replicas, count = random.randint(1, 2), random.randint(1, 3)
+    later: Obj = {"subGroupPrefix": prefix, "replicas": replicas, "count": count}
+    like = template(lot, "later")["spec"]
+    later["requests"] = like["containers"][0]["resources"]["requests"]
+    for name in ("nodeSelector", "tolerations"):
+        if name in like:
+            later[name] = like[name]
+    for i in range(replicas):
+        least = max(0, count - random.choice((0, 0, 0, 1)))
+        group["spec"]["subGroups"].append({"name": f"{prefix}{i}", "minMember": least})
+        counts[f"{prefix}{i}"] = random.choice((0, 0, 0, 1))
+    text = json.dumps({"later": [later]})
+    group["metadata"]["annotations"] = {"trainer-kai.dev/anticipated": text}
+
+
+def _letter(lot: Lot) -> str:
+    """Return a name that may sort before or behind the others."""
+    return lot.random.choice("akz")
+
+
+def _pods(lot: Lot, group: Obj, counts: dict[str, int]) -> list[Obj]:
+    random, meta = lot.random, group["metadata"]
+    common = template(lot, meta["name"]) if lot.maybe(0.5) else None
+    states, restarted = random.choice(_STATES), lot.maybe(0.05)
+    unknown = "subGroups" in group["spec"] and lot.maybe(0.03)
+    found: list[Obj] = []
+    for leaf, count in counts.items():
+        like = common or template(lot, meta["name"])
+        for _ in range(count):
+            one = pod(
+                lot, f"{meta['name']}-{len(found)}", meta["namespace"], like, random.choice(states)
+            )
+            one["metadata"]["annotations"] = {"pod-group-name": meta["name"]}
+            labels = one["metadata"]["labels"]
+            if leaf:
+                labels["kai.scheduler/subgroup-name"] = "unknown" if unknown else leaf
+            _distinguish(lot, labels, restarted=restarted)
+            found.append(one)
+    return found
+
+
+def _distinguish(lot: Lot, labels: dict[str, str], *, restarted: bool) -> None:
+    """Write what sets a pod apart from its siblings."""
+    random = lot.random
+    if lot.maybe(0.1):
+        labels["kai.scheduler/task-priority"] = random.choice(("1", "2", "10", "high"))
+    if lot.maybe(0.04):
+        labels["training.kubeflow.org/job-role"] = random.choice(("master", "launcher", "worker"))
+    if lot.maybe(0.03):
+        labels["ray.io/node-type"] = random.choice(("head", "worker"))
+    if restarted:
+        labels["jobset.sigs.k8s.io/restart-attempt"] = random.choice(("0", "1", "1"))

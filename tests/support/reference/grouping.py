@@ -1,0 +1,185 @@
+"""Which pods are a unit, and what it is like: rules 5, 6 and 19."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from tests.support.reference.amounts import added, parsed
+from tests.support.reference.things import Group, Leaf, Part, Pod, Unit
+
+__all__ = ["read_units"]
+
+Obj: TypeAlias = Mapping[str, Any]
+
+_ATTEMPTS: Final = ("jobset.sigs.k8s.io/restart-attempt", "batch.kubernetes.io/job-restart-attempt")
+_NO_ATTEMPT: Final = (0, 0)
+
+
+def read_units(groups: list[Obj], pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> list[Unit]:
+    """Return the units: one for each group, and one for each pod of ours that names no group."""
+    own: dict[tuple[str, str], list[tuple[Obj, Pod]]] = {}
+    units = []
+    for raw, pod in pods:
+        if raw["spec"].get("schedulerName") != "kai-scheduler":
+            continue
+        named = raw["metadata"].get("annotations", {}).get("pod-group-name")
+        if named:
+            own.setdefault((pod.namespace, named), []).append((raw, pod))
+        else:
+            units.append(_of_one(raw, pod, classes))
+    for group in groups:
+        key = group["metadata"]["namespace"], group["metadata"]["name"]
+        units.append(_of_group(group, own.get(key, []), classes))
+    return units
+
+
+def _of_one(raw: Obj, pod: Pod, classes: list[Obj]) -> Unit:
+    labels = pod.labels or {}
+    wish = labels.get("priorityClassName") or raw["spec"].get("priorityClassName", "")
+    priority = _priority(wish, classes)
+    return Unit(
+        namespace=pod.namespace,
+        name=f"pg-{pod.name}-{pod.uid}",
+        uid=pod.uid,
+        created=pod.created,
+        queue=labels.get("kai.scheduler/queue", "default-queue"),
+        priority=priority,
+        preemptible=_preemptible(labels.get("kai.scheduler/preemptibility", ""), priority),
+        root=Leaf(name="", minimum=1, pods=[pod]),
+    )
+
+
+def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Unit:
+    meta, spec = group["metadata"], group["spec"]
+    priority = _priority(spec.get("priorityClassName", ""), classes)
+    root, meant = _tree(spec)
+    unit = Unit(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        created=meta["creationTimestamp"],
+        queue=spec.get("queue", ""),
+        priority=priority,
+        preemptible=_preemptible(spec.get("preemptibility", ""), priority),
+        root=root,
+        broken=not meant,
+    )
+    leaves = {leaf.name: leaf for leaf in unit.leaves}
+    flat = isinstance(root, Leaf)
+    for _, pod in pods:
+        named = "" if flat else (pod.labels or {}).get("kai.scheduler/subgroup-name", "")
+        if named in leaves:
+            leaves[named].pods.append(pod)
+        else:
+            unit.broken = True
+            _lost(root).pods.append(pod)
+    _forget_old_attempts(unit)
+    for leaf in unit.leaves if not flat else ():
+        leaf.later = _later(group, leaf)
+    return unit
+
+
+def _lost(root: Part) -> Leaf:
+    """Return a leaf for pods that no leaf can hold."""
+    lost = Leaf(name="", minimum=0)
+    assert isinstance(root, Group)
+    root.children.append(lost)
+    return lost
+
+
+def _tree(spec: Mapping[str, Any]) -> tuple[Part, bool]:
+    """Return the tree, and whether it can be meant; if not, it is one leaf."""
+    subs: Sequence[Mapping[str, Any]] = spec.get("subGroups") or []
+    if not subs:
+        least = spec.get("minMember")
+        return Leaf(name="", minimum=1 if least is None else least), True
+    names = [sub["name"] for sub in subs]
+    reached: list[str] = []
+    root = Group("", 0)
+    root.children = _children("", subs, reached)
+    root.minimum = _minimum(spec, root.children)
+    if len(set(names)) < len(names) or len(reached) < len(names):
+        return Leaf(name="", minimum=1), False
+    return root, True
+
+
+def _children(parent: str, subs: Sequence[Mapping[str, Any]], reached: list[str]) -> list[Part]:
+    parts: list[Part] = []
+    for sub in subs:
+        if sub.get("parent", "") != parent:
+            continue
+        if sub["name"] in reached:
+            return parts
+        reached.append(sub["name"])
+        below = _children(sub["name"], subs, reached)
+        if below:
+            parts.append(Group(sub["name"], _minimum(sub, below), below))
+        else:
+            least = sub.get("minMember")
+            parts.append(Leaf(sub["name"], 1 if least is None else least))
+    return parts
+
+
+def _minimum(spec: Mapping[str, Any], children: list[Part]) -> int:
+    least = spec.get("minSubGroup")
+    return len(children) if least is None else int(least)
+
+
+def _forget_old_attempts(unit: Unit) -> None:
+    """Let only the newest attempt count: of the whole, and of that the newest of each leaf."""
+    attempts = {pod: _attempt(pod) for leaf in unit.leaves for pod in leaf.pods}
+    newest = max(attempts.values(), default=_NO_ATTEMPT)[0]
+    for leaf in unit.leaves:
+        best = max([(newest, 0), *(attempts[pod] for pod in leaf.pods)])
+        for pod in leaf.pods:
+            if attempts[pod] != best:
+                pod.state = "other"
+
+
+def _attempt(pod: Pod) -> tuple[int, int]:
+    labels = pod.labels or {}
+    one, two = (int(labels.get(name, "0")) for name in _ATTEMPTS)
+    return one, two
+
+
+def _later(group: Obj, leaf: Leaf) -> list[Pod]:
+    """Return the pods that a leaf will have and has not yet."""
+    meta = group["metadata"]
+    text = meta.get("annotations", {}).get("trainer-kai.dev/anticipated", "{}")
+    found: list[Pod] = []
+    for one in json.loads(text).get("later", ()):
+        names = [f"{one['subGroupPrefix']}{i}" for i in range(one["replicas"])]
+        if leaf.name in names:
+            here = sum(pod.state != "other" for pod in leaf.pods)
+            found += [_later_pod(meta["namespace"], one) for _ in range(one["count"] - here)]
+    return found
+
+
+def _later_pod(namespace: str, like: Mapping[str, Any]) -> Pod:
+    return Pod(
+        namespace=namespace,
+        name="",
+        uid="",
+        created="",
+        labels=None,
+        spec=like,
+        needs=added(parsed(like.get("requests", {})), {"pods": 1}),
+        state="later",
+        later=True,
+    )
+
+
+def _priority(name: str, classes: list[Obj]) -> int:
+    for one in classes:
+        if one["metadata"]["name"] == name:
+            return int(one["value"])
+    for one in classes:
+        if one.get("globalDefault"):
+            return int(one["value"])
+    return 50
+
+
+def _preemptible(wish: str, priority: int) -> bool:
+    if wish in ("preemptible", "non-preemptible"):
+        return wish == "preemptible"
+    return priority < 100

@@ -1,0 +1,79 @@
+"""Which nodes a pod may be on for what the node is: taints, labels, its name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.reference.things import Machine
+
+__all__ = ["labels_match", "selects_node", "tolerates"]
+
+
+def tolerates(spec: Mapping[str, Any], machine: Machine) -> bool:
+    """Say whether a pod puts up with all taints that keep pods away."""
+    return all(
+        any(_tolerated(toleration, taint) for toleration in spec.get("tolerations", ()))
+        for taint in machine.taints
+        if taint.get("effect") in ("NoSchedule", "NoExecute")
+    )
+
+
+def selects_node(spec: Mapping[str, Any], machine: Machine) -> bool:
+    """Say whether nodeSelector and required node affinity mean this node."""
+    for key, value in spec.get("nodeSelector", {}).items():
+        if machine.labels.get(key) != value:
+            return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(_term(term, machine) for term in required.get("nodeSelectorTerms", ()))
+
+
+def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
+    """Say whether a selector means these labels; none means nothing, an empty one everything."""
+    if selector is None or labels is None:
+        return False
+    for key, value in selector.get("matchLabels", {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(_holds(one, labels) for one in selector.get("matchExpressions", ()))
+
+
+def _tolerated(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
+    if key and key != taint["key"]:
+        return False
+    if operator == "Exists":
+        return True
+    return bool(key) and toleration.get("value", "") == taint.get("value", "")
+
+
+def _term(term: Mapping[str, Any], machine: Machine) -> bool:
+    labels, fields = term.get("matchExpressions", ()), term.get("matchFields", ())
+    if not labels and not fields:
+        return False
+    return all(_holds(one, machine.labels) for one in labels) and all(
+        _holds(one, {"metadata.name": machine.name}) for one in fields
+    )
+
+
+def _holds(wish: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    operator, values, has = wish["operator"], wish.get("values", ()), wish["key"] in labels
+    value = labels.get(wish["key"], "")
+    if operator in ("Gt", "Lt"):
+        return has and _compared(operator, value, values[0])
+    return {
+        "In": has and value in values,
+        "NotIn": not has or value not in values,
+        "Exists": has,
+        "DoesNotExist": not has,
+    }[operator]
+
+
+def _compared(operator: str, value: str, bound: str) -> bool:
+    try:
+        return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
+    except ValueError:
+        return False

@@ -1,0 +1,97 @@
+"""The first cycle of the action allocate: objects in, decisions and verdicts out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.reference.amounts import AXES
+from tests.support.reference.placing import place
+from tests.support.reference.reading import read
+from tests.support.reference.shares import share_out
+from tests.support.reference.things import Cluster, Queue, Unit
+from tests.support.reference.trees import can_be, chunk
+from tests.support.reference.turns import next_unit, over_capacity
+
+__all__ = ["Outcome", "allocate"]
+
+
+@dataclass
+class Outcome:
+    """What a cycle decided. CPU in thousandths, memory in bytes, GPUs in devices."""
+
+    binds: dict[tuple[str, str], str] = field(default_factory=dict)
+    nominations: dict[tuple[str, str], str] = field(default_factory=dict)
+    reservations: dict[tuple[str, str, str, str], int] = field(default_factory=dict)
+    unschedulable: dict[tuple[str, str], str] = field(default_factory=dict)
+    fair_shares: dict[str, dict[str, int]] = field(default_factory=dict)
+    order: list[tuple[str, str]] = field(default_factory=list)  # of successful attempts
+
+
+def allocate(objects: Iterable[Mapping[str, Any]], now: str = "") -> Outcome:
+    """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects."""
+    cluster = read(list(objects), now)
+    share_out(cluster)
+    outcome = Outcome()
+    playing = []
+    for unit in cluster.units:
+        verdict = _at_once(cluster, unit)
+        if verdict:
+            outcome.unschedulable[unit.namespace, unit.name] = verdict
+        elif unit.waits:
+            playing.append(unit)
+    while playing:
+        unit = next_unit(cluster, playing)
+        verdict = _attempt(cluster, unit)
+        if verdict:
+            outcome.unschedulable[unit.namespace, unit.name] = verdict
+        else:
+            outcome.order.append((unit.namespace, unit.name))
+        if verdict or not unit.waits:
+            playing.remove(unit)
+    _write(cluster, outcome)
+    return outcome
+
+
+def _at_once(cluster: Cluster, unit: Unit) -> str:
+    """Return the verdict that needs no attempt, if the unit waits."""
+    if not unit.waits:
+        return ""
+    way = cluster.way_up(unit.queue)
+    if unit.broken or _is_inner(cluster, unit.queue) or (way and way[-1].parent in map(_name, way)):
+        return "Misconfigured"
+    if not way or way[-1].parent:
+        return "QueueMissing"
+    return "" if can_be(unit.root) else "PodsMissing"
+
+
+def _is_inner(cluster: Cluster, name: str) -> bool:
+    return any(queue.parent == name for queue in cluster.queues.values())
+
+
+def _name(queue: Queue) -> str:
+    return queue.name
+
+
+def _attempt(cluster: Cluster, unit: Unit) -> str:
+    """Try one chunk; return the verdict if it fails."""
+    pods = chunk(unit.root)
+    if not pods:
+        return "PodsMissing"
+    return over_capacity(cluster, unit, pods) or place(cluster, unit, pods)
+
+
+def _write(cluster: Cluster, outcome: Outcome) -> None:
+    for unit in cluster.units:
+        for leaf in unit.leaves:
+            for pod in [*leaf.pods, *leaf.later]:
+                if pod.state == "bound":
+                    outcome.binds[pod.namespace, pod.name] = pod.node
+                elif pod.state == "nominated" and not pod.later:
+                    outcome.nominations[pod.namespace, pod.name] = pod.node
+                elif pod.state == "reserved":
+                    slot = (unit.namespace, unit.name, leaf.name, pod.node)
+                    outcome.reservations[slot] = outcome.reservations.get(slot, 0) + 1
+    for queue in cluster.queues.values():
+        way = cluster.way_up(queue.name)
+        if not way[-1].parent:
+            outcome.fair_shares[queue.name] = dict(zip(AXES, queue.fair, strict=True))

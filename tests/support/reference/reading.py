@@ -1,0 +1,171 @@
+"""From Kubernetes objects to the cluster of the reference: rules 4 to 6, 12, 13, 19 and 21."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+from tests.support.reference.amounts import added, asked, axes, parsed, subtracted
+from tests.support.reference.grouping import read_units
+from tests.support.reference.things import Cluster, Machine, Pod, Queue
+
+__all__ = ["read"]
+
+Obj: TypeAlias = Mapping[str, Any]
+
+_STUCK: Final = 120  # seconds
+_HEALTHY: Final = {
+    "Ready": "True",
+    "MemoryPressure": "False",
+    "DiskPressure": "False",
+    "PIDPressure": "False",
+    "NetworkUnavailable": "False",
+}
+
+
+def read(objects: Sequence[Obj], now: str) -> Cluster:
+    """Read all objects; the time is the newest of theirs unless it is given."""
+    by_kind: dict[str, list[Obj]] = {}
+    for one in objects:
+        by_kind.setdefault(one["kind"], []).append(one)
+    at = now or max(
+        one["metadata"].get(name, "")
+        for one in objects
+        for name in ("creationTimestamp", "deletionTimestamp")
+    )
+    machines = [_machine(node) for node in by_kind.get("Node", ())]
+    pods = [(raw, _pod(raw)) for raw in by_kind.get("Pod", ())]
+    _occupy(machines, pods, at)
+    cluster = Cluster(
+        machines=machines,
+        pods=[pod for raw, pod in pods if raw["status"]["phase"] not in ("Succeeded", "Failed")],
+        units=read_units(by_kind.get("PodGroup", []), pods, by_kind.get("PriorityClass", [])),
+        queues={one["metadata"]["name"]: _queue(one) for one in by_kind.get("Queue", ())},
+        total=_total(machines, pods),
+    )
+    # What exists later may be put on nodes too, and others must see it there.
+    cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
+    _connect(cluster)
+    _hold(cluster)
+    return cluster
+
+
+def _machine(node: Obj) -> Machine:
+    spec, status = node.get("spec", {}), node.get("status", {})
+    whole = parsed(status.get("allocatable", {}))
+    sick = any(
+        condition["status"] != _HEALTHY.get(condition["type"], condition["status"])
+        for condition in status.get("conditions", ())
+    )
+    return Machine(
+        name=node["metadata"]["name"],
+        labels=node["metadata"].get("labels", {}),
+        taints=list(spec.get("taints", ())),
+        usable=not spec.get("unschedulable") and not sick,
+        whole=whole,
+        idle=whole,
+        releasing={},
+    )
+
+
+def _pod(raw: Obj) -> Pod:
+    meta, spec, status = raw["metadata"], raw["spec"], raw["status"]
+    return Pod(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        created=meta["creationTimestamp"],
+        labels=meta.get("labels", {}),
+        spec=spec,
+        needs=asked(spec),
+        state=_state(raw),
+        node=spec.get("nodeName", ""),
+        nominated=status.get("nominatedNodeName", ""),
+        going="deletionTimestamp" in meta,
+    )
+
+
+def _state(raw: Obj) -> str:
+    phase, spec = raw["status"]["phase"], raw["spec"]
+    if phase == "Succeeded":
+        return "succeeded"
+    if phase == "Failed" or "deletionTimestamp" in raw["metadata"]:
+        return "other"
+    if spec.get("nodeName"):
+        return "there"
+    return "gated" if spec.get("schedulingGates") else "waiting"
+
+
+def _occupy(machines: list[Machine], pods: list[tuple[Obj, Pod]], now: str) -> None:
+    """Take from each node what its pods have."""
+    at = {machine.name: machine for machine in machines}
+    for raw, pod in pods:
+        if raw["status"]["phase"] in ("Succeeded", "Failed") or pod.node not in at:
+            continue
+        machine = at[pod.node]
+        machine.idle = subtracted(machine.idle, pod.needs)
+        if pod.going and _overdue(raw["metadata"]["deletionTimestamp"], now) <= _STUCK:
+            machine.releasing = added(machine.releasing, pod.needs)
+
+
+def _overdue(due: str, now: str) -> float:
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(due)).total_seconds()
+
+
+def _total(machines: list[Machine], pods: list[tuple[Obj, Pod]]) -> tuple[int, int, int]:
+    usable = {machine.name for machine in machines if machine.usable}
+    total = [0, 0, 0]
+    for machine in machines:
+        for i, amount in enumerate(axes(machine.whole)):
+            total[i] += amount if machine.usable else 0
+    for raw, pod in pods:
+        foreign = raw["spec"].get("schedulerName") != "kai-scheduler"
+        if foreign and pod.node in usable and raw["status"]["phase"] not in ("Succeeded", "Failed"):
+            for i, amount in enumerate(axes(pod.needs)):
+                total[i] -= amount
+    return total[0], total[1], total[2]
+
+
+def _queue(raw: Obj) -> Queue:
+    meta, spec = raw["metadata"], raw["spec"]
+    resources = spec.get("resources") or {}
+    return Queue(
+        name=meta["name"],
+        uid=meta["uid"],
+        created=meta["creationTimestamp"],
+        parent=spec.get("parentQueue", ""),
+        priority=spec.get("priority", 100),
+        quota=_triple(resources, "quota"),
+        limit=_triple(resources, "limit"),
+        weight=tuple(
+            Fraction(str(resources.get(name, {}).get("overQuotaWeight", 0)))
+            for name in ("cpu", "memory", "gpu")
+        ),
+    )
+
+
+def _triple(resources: Mapping[str, Any], name: str) -> tuple[Any, ...]:
+    """Read what is owed or allowed; memory is written in millions of bytes."""
+    cpu, memory, gpu = (
+        Fraction(str(resources.get(axis, {}).get(name, 0))) for axis in ("cpu", "memory", "gpu")
+    )
+    return cpu, memory if memory == -1 else memory * 10**6, gpu
+
+
+def _connect(cluster: Cluster) -> None:
+    """Name the children of each queue."""
+    for queue in cluster.queues.values():
+        if queue.parent in cluster.queues:
+            cluster.queues[queue.parent].children.append(queue)
+
+
+def _hold(cluster: Cluster) -> None:
+    """Count what units have and what they wait for."""
+    for unit in cluster.units:
+        for pod in unit.pods:
+            if pod.state == "there":
+                cluster.hold(unit, pod)
+            if pod.state in ("there", "waiting"):
+                for queue in cluster.way_up(unit.queue):
+                    for i, amount in enumerate(axes(pod.needs)):
+                        queue.requested[i] += amount

@@ -1,0 +1,149 @@
+"""What a cluster is made of, as the reference sees it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tests.support.reference.amounts import Amounts, Axes, axes
+
+__all__ = ["Cluster", "Group", "Leaf", "Machine", "Part", "Pod", "Queue", "Unit"]
+
+
+@dataclass(eq=False)
+class Machine:
+    """A node."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: list[Mapping[str, str]]
+    usable: bool
+    whole: Amounts
+    idle: Amounts
+    releasing: Amounts
+
+
+@dataclass(eq=False)
+class Pod:
+    """A pod, or one that will exist later.
+
+    Its state is one of: waiting, gated, there, succeeded, other; and, once decided: bound,
+    nominated, reserved. One that does not exist is later until it is decided.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    labels: Mapping[str, str] | None  # of a later one nobody knows them
+    spec: Mapping[str, Any]
+    needs: Amounts
+    state: str
+    node: str = ""  # where it is, or was put
+    nominated: str = ""
+    going: bool = False
+    later: bool = False
+
+
+@dataclass(eq=False)
+class Leaf:
+    """A sub-group of pods."""
+
+    name: str
+    minimum: int
+    pods: list[Pod] = field(default_factory=list)
+    later: list[Pod] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Group:
+    """A sub-group of sub-groups."""
+
+    name: str
+    minimum: int
+    children: list["Part"] = field(default_factory=list)
+
+
+Part: TypeAlias = Leaf | Group
+
+
+@dataclass(eq=False)
+class Unit:
+    """What starts together or not at all."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    queue: str
+    priority: int
+    preemptible: bool
+    root: Part
+    broken: bool = False  # its group, sub-groups or names cannot be meant
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """Return all its leaves."""
+        return list(_leaves(self.root))
+
+    @property
+    def pods(self) -> list[Pod]:
+        """Return all its pods, later ones too."""
+        return [pod for leaf in self.leaves for pod in [*leaf.pods, *leaf.later]]
+
+    @property
+    def waits(self) -> bool:
+        """Say whether a pod of it waits."""
+        return any(pod.state == "waiting" for pod in self.pods)
+
+
+@dataclass(eq=False)
+class Queue:
+    """A queue; each triple is CPU, memory, GPU."""
+
+    name: str
+    uid: str
+    created: str
+    parent: str
+    priority: int
+    quota: tuple[Any, ...]
+    limit: tuple[Any, ...]
+    weight: tuple[Any, ...]
+    children: list["Queue"] = field(default_factory=list)
+    fair: list[int] = field(default_factory=lambda: [0, 0, 0])
+    allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
+    fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
+    requested: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+
+@dataclass(eq=False)
+class Cluster:
+    """All of it."""
+
+    machines: list[Machine]
+    pods: list[Pod]  # everybody's, on a node or not; finished ones are left out
+    units: list[Unit]
+    queues: dict[str, Queue]
+    total: Axes
+
+    def way_up(self, name: str) -> list[Queue]:
+        """Return a queue and those above it."""
+        way: list[Queue] = []
+        while name in self.queues and self.queues[name] not in way:
+            way.append(self.queues[name])
+            name = self.queues[name].parent
+        return way
+
+    def hold(self, unit: Unit, pod: Pod) -> None:
+        """Count a pod as allocated, on all levels."""
+        for queue in self.way_up(unit.queue):
+            for i, amount in enumerate(axes(pod.needs)):
+                queue.allocated[i] += amount
+                queue.fixed[i] += 0 if unit.preemptible else amount
+
+
+def _leaves(part: Part) -> Iterator[Leaf]:
+    if isinstance(part, Leaf):
+        yield part
+    else:
+        for child in part.children:
+            yield from _leaves(child)

@@ -1,0 +1,87 @@
+"""Who is next, and who may have more: rules 18 to 20."""
+
+from fractions import Fraction
+from math import inf
+from typing import Any
+
+from tests.support.reference.amounts import axes
+from tests.support.reference.shares import allocatable
+from tests.support.reference.things import Cluster, Pod, Queue, Unit
+from tests.support.reference.trees import chunk, standing
+
+__all__ = ["next_unit", "over_capacity"]
+
+
+def next_unit(cluster: Cluster, units: list[Unit]) -> Unit:
+    """Return whose turn it is."""
+    tops = [queue for queue in cluster.queues.values() if not queue.parent]
+    found = _best_of(cluster, tops, units)
+    assert found is not None
+    return found
+
+
+def over_capacity(cluster: Cluster, unit: Unit, pods: list[Pod]) -> str:
+    """Return the verdict if a queue may not take these pods, else nothing."""
+    more = _sum(pods)
+    way = cluster.way_up(unit.queue)
+    for queue in way:
+        for i in range(3):
+            if more[i] and queue.limit[i] != -1 and queue.allocated[i] + more[i] > queue.limit[i]:
+                return "ExceedsLimit"
+    for queue in [] if unit.preemptible else way:
+        for i in range(3):
+            if more[i] and queue.quota[i] != -1 and queue.fixed[i] + more[i] > queue.quota[i]:
+                return "NonPreemptibleOverQuota"
+    return ""
+
+
+def _best_of(cluster: Cluster, queues: list[Queue], units: list[Unit]) -> Unit | None:
+    """Return the best unit below queues of one level."""
+    candidates = []
+    for queue in queues:
+        unit = _best_below(cluster, queue, units)
+        if unit is not None:
+            candidates.append((_queue_rank(cluster, queue, unit), unit))
+    return min(candidates, key=lambda one: one[0])[1] if candidates else None
+
+
+def _best_below(cluster: Cluster, queue: Queue, units: list[Unit]) -> Unit | None:
+    if queue.children:
+        return _best_of(cluster, queue.children, units)
+    own = [unit for unit in units if unit.queue == queue.name]
+    return min(own, key=_unit_rank) if own else None
+
+
+def _unit_rank(unit: Unit) -> tuple[Any, ...]:
+    return (-unit.priority, standing(unit), unit.created, unit.uid)
+
+
+def _queue_rank(cluster: Cluster, queue: Queue, unit: Unit) -> tuple[Any, ...]:
+    more = _sum(chunk(unit.root))
+    has = queue.allocated
+    would = [has[i] + more[i] for i in range(3)]
+    share = [allocatable(queue, i) for i in range(3)]
+    bounds = [inf if one == -1 else one for one in share]
+    return (
+        all(has[i] > queue.fair[i] for i in range(3)),
+        not all(queue.quota[i] == -1 or would[i] <= queue.quota[i] for i in range(3)),
+        -queue.priority,
+        any(share[i] == 0 and would[i] > 0 for i in range(3)),
+        _dominant(cluster, share, would),
+        _dominant(cluster, share, has),
+        (bounds[2], bounds[0], bounds[1]),
+        queue.created,
+        queue.uid,
+    )
+
+
+def _dominant(cluster: Cluster, share: list[Any], has: list[int]) -> Fraction:
+    parts = []
+    for i in range(3):
+        whole = cluster.total[i] if share[i] == -1 else share[i]
+        parts.append(Fraction(has[i]) / whole if whole else Fraction(has[i]) * 1000)
+    return max(parts)
+
+
+def _sum(pods: list[Pod]) -> list[int]:
+    return [sum(axes(pod.needs)[i] for pod in pods) for i in range(3)]
