@@ -246,7 +246,3 @@ async def _run(source: str, *arguments: str) -> list[Any]:
     assert program.returncode == 0
     figures: list[Any] = json.loads(printed)
     return figures
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

@@ -209,7 +209,3 @@ def _pod(jobset: dict[str, Any], index: int, *, is_assigned: bool) -> dict[str, 
         "spec": template["spec"],
         "status": {"phase": "Pending"},
     }
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
