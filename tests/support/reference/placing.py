@@ -13,16 +13,12 @@ def place(cluster: Cluster, unit: Unit, pods: list[Pod]) -> str:
     """Decide a whole chunk; return the verdict if it cannot be, and then nothing has changed."""
     before = [(machine, machine.idle, machine.releasing) for machine in cluster.machines]
     states = [(pod, pod.state) for pod in pods]
-    seen: set[Machine] = set()
-    for i, pod in enumerate(pods):
-        seen |= set(_but_for_room(cluster, pod))
+    for pod in pods:
         machine = _best(cluster, pod)
         if machine is None:
-            verdict_of = [_but_for_room(cluster, one) for one in pods[i:]]
-            for each in verdict_of:
-                seen |= set(each)
+            would = _but_for_room(cluster, pod)
             _undo(before, states)
-            return _verdict(pods, seen, all(verdict_of))
+            return _verdict(pods, would)
         _put(pod, machine)
     nominated = any(pod.state == "nominated" for pod in unit.pods)
     if nominated and not satisfied(unit.root, without=("nominated",)):
@@ -99,13 +95,14 @@ def _undo(before: list[tuple[Machine, Amounts, Amounts]], states: list[tuple[Pod
         pod.state, pod.node = state, ""
 
 
-def _verdict(pods: list[Pod], seen: set[Machine], each_has_one: bool) -> str:
-    if not each_has_one:
+def _verdict(pods: list[Pod], would: list[Machine]) -> str:
+    """Say why, given the nodes that would do for the pod that found none, had they room."""
+    if not would:
         return "NoNodeMatches"
     needs: Amounts = {}
     for pod in pods:
         needs = added(needs, pod.needs)
     room: Amounts = {}
-    for machine in seen:
+    for machine in would:
         room = added(room, added(machine.idle, machine.releasing))
     return "Fragmented" if fits(needs, room) else "NoCapacity"
