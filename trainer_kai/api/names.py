@@ -37,6 +37,9 @@ SUBGROUP: Final = "kai.scheduler/subgroup-name"
 TASK_PRIORITY: Final = "kai.scheduler/task-priority"
 GPU_GROUP: Final = "runai-gpu-group"
 GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label for each shared device
+APP: Final = "app"  # with one of the two below: it works for the scheduler itself
+RESERVATION_APP: Final = "kai-resource-reservation"
+SCALING_APP: Final = "scaling-pod"
 PROJECT: Final = "project"
 USER: Final = "user"
 
@@ -107,6 +110,10 @@ ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of
 FRAMEWORK: Final = "trainer.kubeflow.org/framework"
 SUPPORT: Final = "trainer.kubeflow.org/support"
 TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a managedBy
+
+# Who goes first among the pods of a job.
+KUBEFLOW_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+RAY_NODE_TYPE: Final = "ray.io/node-type"
 
 # Other schedulers and queues.
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"

@@ -1,0 +1,98 @@
+"""Quantities as whole numbers in columns: which columns there are, and what a pod asks of each.
+
+A number is never larger than any sum of such numbers may be; who asks for more than the largest
+node could have asks for one more than that.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.core.model import NONE, Axes, Ints, Kind
+from trainer_kai.api.names import CPU, EPHEMERAL_STORAGE, MEMORY, MIG_PREFIX, PODS
+from trainer_kai.api.quantity import Quantity, milli, whole
+from trainer_kai.policy.demand import Amounts
+
+__all__ = ["COUNTED_MOST", "MOST", "Columns"]
+
+MOST: Final = 2**50  # of what a pod asks for; a node has less
+COUNTED_MOST: Final = 2**45  # of what a queue is charged for one pod
+
+_FIRST: Final = (CPU, MEMORY, PODS)
+_HUGE_PAGES: Final = "hugepages-"
+_MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
+
+
+class Columns:
+    """The resources of a snapshot: CPU, memory, pods, then the others by name."""
+
+    def __init__(self, names: Iterable[str], gpus: Sequence[str]) -> None:
+        self.names: Final = (*_FIRST, *sorted(set(names) - {*_FIRST}))
+        self._at: Final = {name: column for column, name in enumerate(self.names)}
+        self._fine: Final = frozenset({CPU, *gpus})  # those that count in thousandths
+        kinds = [_kind(name, gpus) for name in self.names]
+        self.axes: Final = Axes(
+            names=self.names,
+            kinds=tuple(kind for kind, _ in kinds),
+            weights=tuple(weight for _, weight in kinds),
+            cpu=0,
+            pods=2,
+            gpus=tuple(self._at[name] for name in gpus if name in self._at),
+        )
+        weighted = np.zeros((len(self.names), len(Kind)), dtype=np.int64)
+        for column, (kind, weight) in enumerate(kinds):
+            if kind != NONE:
+                weighted[column, kind] = weight
+        self.weighted: Final[Ints] = weighted  # [resource, kind]
+
+    def has(self, name: str) -> bool:
+        """Say whether there is a column for a resource."""
+        return name in self._at
+
+    def request(self, amounts: Amounts) -> list[int]:
+        """Return what a pod asks for, and its place; amounts are in thousandths."""
+        row = [0] * len(self.names)
+        for name, thousandths in amounts.items():
+            column = self._at.get(name)
+            if column is not None and thousandths > 0:
+                units = thousandths if name in self._fine else -(-thousandths // 1000)
+                row[column] = min(units, MOST)
+        row[2] = 1
+        return row
+
+    def capacity(self, allocatable: Mapping[str, Quantity]) -> list[int]:
+        """Return what a node has; raise `QuantityError` for what is no quantity."""
+        row = [0] * len(self.names)
+        for name, quantity in allocatable.items():
+            units = milli(quantity) if name in self._fine else whole(quantity)
+            column = self._at.get(name)
+            if column is not None:
+                row[column] = min(max(units, 0), MOST - 1)
+        return row
+
+    def counted(self, request: Ints) -> Ints:
+        """Return what queues count of requests, [pod, kind]."""
+        return np.minimum(np.minimum(request, COUNTED_MOST) @ self.weighted, COUNTED_MOST)
+
+    def units(self, name: str) -> str:
+        """Return what a column counts."""
+        if name in self._fine:
+            return "thousandths"
+        is_bytes = name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(_HUGE_PAGES)
+        return "bytes" if is_bytes else "units"
+
+
+def _kind(name: str, gpus: Sequence[str]) -> tuple[int, int]:
+    """Return which kind a resource is to queues, and how many units of it."""
+    if name == CPU:
+        return Kind.CPU, 1
+    if name == MEMORY:
+        return Kind.MEMORY, 1
+    if name in gpus:
+        return Kind.GPU, 1
+    slices = _MIG.fullmatch(name)
+    if slices:
+        return Kind.GPU, int(slices[1]) * 1000
+    return NONE, 0

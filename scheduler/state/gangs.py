@@ -1,0 +1,207 @@
+"""Which pods belong to which group, and which of them count.
+
+A pod belongs to the group that it names, if that has its sub-group. Into the group of a JobSet only
+pods of Jobs count, and of those only the newest attempt; the others just occupy their nodes.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from scheduler.core.model import NONE, Bar, Bools, Ints, Verdict
+from scheduler.state.cluster import Cluster
+from scheduler.state.kin import Kin
+from scheduler.state.roll import Roll
+from scheduler.state.terms import Stray, Terms
+from scheduler.state.trees import DEFAULT, group_bar, leaf_names
+from trainer_kai.api.container import Container, Resources
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import ANTICIPATED, SUBGROUP
+from trainer_kai.api.pod import Pod, PodSpec
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import JOBSETS
+from trainer_kai.policy.anticipated import Anticipated, Later, read_anticipated
+
+__all__ = ["Gang", "Gangs"]
+
+_MOST_LATER: Final = 100_000
+_WAKES_ON: Final = frozenset({"groups"})
+
+
+class Gang:
+    """A group that pods name, whether it exists or not."""
+
+    def __init__(
+        self, number: int, key: Key, group: PodGroup | None, jobset: JobSet | None
+    ) -> None:
+        self.number: Final = number
+        self.key: Final = key
+        self.group: Final = group
+        self.jobset: Final = jobset
+        self.owner: Final = _owner(group.metadata) if group else ""
+        self.is_suspended: Final = jobset is not None and jobset.spec.suspend
+        self.kins: Final[list[int]] = []
+        self.seats: Final[dict[str, int]] = {}  # by leaf
+        self.later: Final[dict[str, tuple[int, int]]] = {}  # by leaf: kin, and how many in all
+        self.said = Anticipated()
+        if group is None:
+            message = f"its pods name the group {key}, which does not exist"
+            self.bar: Bar | None = Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
+        else:
+            self.bar = group_bar(group)
+        self.is_sound: Final = group is not None and self.bar is None
+        self.leaves: Final = leaf_names(group) if group and self.is_sound else (DEFAULT,)
+        self._known: Final = frozenset(self.leaves)
+        if group and self.is_sound:
+            self._read_said(group.metadata.annotations.get(ANTICIPATED, ""))
+
+    def leaf_of(self, kin: Kin) -> str | None:
+        """Return the leaf of pods; None if the group has none for them."""
+        name = kin.labels.get(SUBGROUP, "")
+        if not self.is_sound:
+            return DEFAULT
+        if not name and self.leaves == (DEFAULT,):
+            return DEFAULT
+        return name if name in self._known else None
+
+    def refusal(self, kin: Kin) -> str | None:
+        """Say why pods that name the group do not count."""
+        if self.owner and not kin.is_of_job:
+            return "is of a JobSet, and pods that no Job made name it"
+        if self.leaf_of(kin) is not None:
+            return None
+        right = ", ".join(self.leaves[:8]) + (", …" if len(self.leaves) > 8 else "")
+        name = kin.labels.get(SUBGROUP, "")
+        named = f"the sub-group {name}, which it does not have" if name else "no sub-group"
+        return f"has pods that name {named}; it has {right}"
+
+    def _read_said(self, text: str) -> None:
+        try:
+            self.said = read_anticipated(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            message = f"metadata.annotations[{ANTICIPATED}]: {error}"
+            self.bar = Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
+
+
+class Gangs:
+    """All of them, and for each kin, [kin]: its gang, its seat, and whether it counts."""
+
+    def __init__(self, cluster: Cluster, roll: Roll, terms: Terms) -> None:
+        self._cluster: Final = cluster
+        self._roll: Final = roll
+        self._by_key: Final[dict[Key, Gang]] = {}
+        self.gangs: Final[list[Gang]] = []
+        self.seats = 0  # leaves that have pods
+        self._strays: Final[dict[Stray, None]] = {}
+        size = len(roll.kins)
+        self.seat: Ints = np.full(size, NONE, dtype=np.int64)
+        self.gang: Ints = np.full(size, NONE, dtype=np.int64)
+        self.is_ours: Bools = np.zeros(size, dtype=np.bool_)
+        self.is_alone: Bools = np.zeros(size, dtype=np.bool_)
+        for number, kin in enumerate(roll.kins):
+            if kin.spec.scheduler_name == terms.scheduler_name:
+                self.is_ours[number] = True
+                self._seat(number, kin)
+        self.counts: Bools = self._newest() & (self.seat != NONE)
+        self._foresee(terms.scheduler_name)
+
+    @property
+    def strays(self) -> list[Stray]:
+        """Return the pods that do not count, once for each reason."""
+        return list(self._strays)
+
+    def find(self, key: Key) -> Gang | None:
+        """Return a gang that has pods."""
+        return self._by_key.get(key)
+
+    def _seat(self, number: int, kin: Kin) -> None:
+        if not kin.group:
+            self.is_alone[number] = True
+            return
+        gang = self._named(Key(kin.namespace, kin.group))
+        refusal = gang.refusal(kin)
+        if refusal is not None:
+            self._strays[Stray(gang.key, f"the group {gang.key} {refusal}")] = None
+            return
+        gang.kins.append(number)
+        leaf = gang.leaf_of(kin) or DEFAULT
+        if leaf not in gang.seats:
+            gang.seats[leaf] = self.seats
+            self.seats += 1
+        self.seat[number] = gang.seats[leaf]
+        self.gang[number] = gang.number
+
+    def _named(self, key: Key) -> Gang:
+        gang = self._by_key.get(key)
+        if gang is None:
+            group = self._cluster.pod_groups.get(key)
+            gang = Gang(len(self.gangs), key, group, self._jobset_of(group))
+            self._by_key[key] = gang
+            self.gangs.append(gang)
+        return gang
+
+    def _jobset_of(self, group: PodGroup | None) -> JobSet | None:
+        if group is None:
+            return None
+        for owner in group.metadata.owner_references:
+            jobset = self._cluster.jobsets.get(Key(group.metadata.namespace, owner.name))
+            if jobset is not None and jobset.metadata.uid == owner.uid:
+                return jobset
+        return None
+
+    def _newest(self) -> Bools:
+        """Return which kin are of the newest attempt, of their JobSet and then of their Job."""
+        is_newest = np.ones(len(self._roll.kins), dtype=np.bool_)
+        of_owner: dict[str, list[tuple[int, str, tuple[int, int]]]] = {}
+        for gang in self.gangs:
+            if gang.owner:
+                seen = of_owner.setdefault(gang.owner, [])
+                seen.extend((number, *self._roll.kins[number].attempt) for number in gang.kins)
+        for seen in of_owner.values():
+            newest = max(attempt[0] for _, _, attempt in seen)
+            of_job: dict[str, tuple[int, int]] = {}
+            for _, job, attempt in seen:
+                of_job[job] = max(of_job.get(job, (newest, 0)), attempt)
+            for number, job, attempt in seen:
+                is_newest[number] = attempt == of_job[job]
+        return is_newest
+
+    def _foresee(self, scheduler_name: str) -> None:
+        """Add kin for pods that do not exist yet."""
+        for gang in self.gangs:
+            for later in gang.said.later:
+                number = self._roll.add(_kin_of(later, gang.key, scheduler_name))
+                for leaf in _later_leaves(later, gang.leaves):
+                    gang.later[leaf] = number, min(max(later.count, 0), _MOST_LATER)
+
+
+def _later_leaves(later: Later, leaves: tuple[str, ...]) -> Iterator[str]:
+    for leaf in leaves:
+        index = leaf.removeprefix(later.sub_group_prefix)
+        is_its = leaf.startswith(later.sub_group_prefix) and index.isdecimal()
+        if is_its and len(index) < 10 and int(index) < later.replicas:
+            yield leaf
+
+
+def _kin_of(later: Later, group: Key, scheduler_name: str) -> Kin:
+    spec = PodSpec(
+        containers=(Container(resources=Resources(requests=later.requests)),),
+        node_selector=later.node_selector,
+        affinity=later.affinity,
+        tolerations=later.tolerations,
+        priority_class_name=later.priority_class_name,
+        scheduler_name=scheduler_name,
+    )
+    pod = Pod(metadata=Meta(namespace=group.namespace), spec=spec)
+    return Kin(group, pod, {}, later.sharing)
+
+
+def _owner(meta: Meta) -> str:
+    """Return the uid of the JobSet that owns a group."""
+    for owner in meta.owner_references:
+        if owner.kind == JOBSETS.kind and owner.api_version.partition("/")[0] == JOBSETS.group:
+            return owner.uid or owner.name
+    return ""

@@ -1,0 +1,181 @@
+"""Queues as rows, and why a queue cannot take a unit.
+
+Those that hang together up to the top are rows. The others are left out, and told apart: one whose
+parent does not exist is missing, one that is above itself or cannot be read is misconfigured.
+"""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model import NONE, UNBOUND, Bar, Ints, Kind, Queues, Verdict
+from scheduler.state.terms import Stray, epoch_s
+from trainer_kai.api.meta import Key
+from trainer_kai.api.queue import Queue, QueueResource, QueueResources
+
+__all__ = ["QueueRows"]
+
+_PRIORITY: Final = 100
+_UNITS: Final = ((Kind.CPU, 1), (Kind.MEMORY, 10**6), (Kind.GPU, 1000))
+_MOST: Final = 2**60  # a bound above this is as good as this
+_MOST_WEIGHT: Final = 10**9
+_TOLD: Final = 8  # names in a message
+_WAKES_ON: Final = frozenset({"queues"})
+
+
+class QueueRows:
+    """The table, and what is wrong with queues that are not in it."""
+
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
+        self._queues: Final = queues
+        self._faults: Final[dict[str, tuple[Verdict, str]]] = {}
+        for name in sorted(queues):
+            fault = _fault(queues[name])
+            if fault:
+                self._faults[name] = Verdict.MISCONFIGURED, f"queue {name}: {fault}"
+        sound = [name for name in sorted(queues) if self._place(name) is None]
+        self.names: Final = tuple(sorted(sound, key=lambda name: _age(queues[name])))
+        self.row: Final = {name: row for row, name in enumerate(self.names)}
+        parents = (queues[name].spec.parent_queue for name in self.names)
+        self.parent: Final = tuple(self.row.get(name, NONE) for name in parents)
+        self._inner: Final = {queue.spec.parent_queue for queue in queues.values()}
+        self._bars: Final[dict[str, Bar | None]] = {}
+
+    @property
+    def strays(self) -> list[Stray]:
+        """Return what was left out, and why."""
+        return [Stray(Key("", name), fault) for name, (_, fault) in sorted(self._faults.items())]
+
+    def row_of(self, name: str) -> int:
+        """Return the row of a queue, with children or without, or NONE."""
+        return self.row.get(name, NONE)
+
+    def bar(self, name: str) -> Bar | None:
+        """Return why no unit can be in a queue; None if one can."""
+        if name not in self._bars:
+            self._bars[name] = self._bar(name)
+        return self._bars[name]
+
+    def table(self, allocated: Ints, fixed: Ints, requested: Ints) -> Queues:
+        """Return the rows; of what each queue itself has, what all below it have is made."""
+        for amounts in (allocated, fixed, requested):
+            self._add_up(amounts)
+        size = (len(self.names), len(Kind))
+        quota, limit = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        weight = np.zeros(size, dtype=np.float64)
+        for row, name in enumerate(self.names):
+            shares = _shares(self._queues[name])
+            for (kind, unit), share in zip(_UNITS, shares, strict=True):
+                quota[row, kind] = _bound(share.quota, unit)
+                limit[row, kind] = _bound(share.limit, unit)
+                weight[row, kind] = float(min(share.over_quota_weight, Decimal(_MOST_WEIGHT)))
+        priorities = (self._queues[name].spec.priority for name in self.names)
+        return Queues(
+            names=self.names,
+            parent=self.parent,
+            priority=tuple(_PRIORITY if p is None else p for p in priorities),
+            quota=quota,
+            limit=limit,
+            weight=weight,
+            usage=np.zeros(size, dtype=np.float64),
+            allocated=allocated,
+            fixed=fixed,
+            requested=requested,
+        )
+
+    def _add_up(self, amounts: NDArray[np.int64]) -> None:
+        own = amounts.copy()
+        for row in range(len(self.names)):
+            above = self.parent[row]
+            while above != NONE:
+                amounts[above] += own[row]
+                above = self.parent[above]
+
+    def _place(self, name: str) -> tuple[Verdict, str] | None:
+        """Walk up from a queue; remember what is wrong with it."""
+        seen = [name]
+        while True:
+            known = self._faults.get(seen[-1])
+            parent = self._queues[seen[-1]].spec.parent_queue
+            if known is None and parent in seen:
+                known = Verdict.MISCONFIGURED, f"queue {parent} is above itself"
+            if known is None and parent and parent not in self._queues:
+                message = f"queue {seen[-1]} has the parent {parent}, which does not exist"
+                known = Verdict.QUEUE_MISSING, message
+            if known is not None:
+                self._faults[name] = known
+                return known
+            if not parent:
+                return None
+            seen.append(parent)
+
+    def _bar(self, name: str) -> Bar | None:
+        if not name:
+            message = f"it names no queue; there {self._right()}"
+            return Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
+        if name not in self._queues:
+            message = f"queue {name} does not exist; there {self._right()}"
+            return Bar(Verdict.QUEUE_MISSING, message, _WAKES_ON)
+        if name in self._faults:
+            return Bar(*self._faults[name], _WAKES_ON)
+        if name in self._inner:
+            below = self._below(name)
+            right = (
+                f"name one below it: {_listed(below)}" if below else "and none below it is right"
+            )
+            return Bar(Verdict.MISCONFIGURED, f"queue {name} has children; {right}", _WAKES_ON)
+        return None
+
+    def _right(self) -> str:
+        leaves = sorted(name for name in self.names if name not in self._inner)
+        if not leaves:
+            return "is none that can be named"
+        return f"{'is' if len(leaves) == 1 else 'are'} {_listed(leaves)}"
+
+    def _below(self, name: str) -> list[str]:
+        top = self.row[name]
+        found = []
+        for row, leaf in enumerate(self.names):
+            above = row
+            while above not in {NONE, top}:
+                above = self.parent[above]
+            if above == top and leaf not in self._inner:
+                found.append(leaf)
+        return sorted(found)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _TOLD
+    return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def _age(queue: Queue) -> tuple[int, str]:
+    return epoch_s(queue.metadata.creation_timestamp) or 0, queue.metadata.uid
+
+
+def _shares(queue: Queue) -> tuple[QueueResource, QueueResource, QueueResource]:
+    resources = queue.spec.resources or QueueResources()
+    return resources.cpu, resources.memory, resources.gpu
+
+
+def _fault(queue: Queue) -> str | None:
+    for name, share in zip(("cpu", "memory", "gpu"), _shares(queue), strict=True):
+        for field, number in (
+            ("quota", share.quota),
+            ("limit", share.limit),
+            ("overQuotaWeight", share.over_quota_weight),
+        ):
+            is_unbound = number == UNBOUND and field != "overQuotaWeight"
+            if not number.is_finite() or (number < 0 and not is_unbound):
+                right = "0 or more" if field == "overQuotaWeight" else "0 or more, or -1: no bound"
+                return f"spec.resources.{name}.{field} is {number}, and must be {right}"
+    return None
+
+
+def _bound(number: Decimal, unit: int) -> int:
+    if number < 0:
+        return UNBOUND
+    return _MOST if number > _MOST // unit else int(number * unit)

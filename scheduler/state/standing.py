@@ -1,0 +1,71 @@
+"""How units stand to each other: their queue, how much they matter, and who may be preempted."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from scheduler.state.gangs import Gang
+from scheduler.state.kin import Kin
+from trainer_kai.api.names import PREEMPTIBILITY, PRIORITY_CLASS_NAME, QUEUE
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.wishes import PREEMPTIBILITIES
+
+__all__ = ["Standing", "Standings"]
+
+_WITHOUT_CLASS: Final = 50
+_PREEMPTIBLE_BELOW: Final = 100
+
+
+class Standing(NamedTuple):
+    """Of one unit; no queue is the queue of nobody."""
+
+    queue: str
+    priority: int
+    is_preemptible: bool
+
+
+class Standings:
+    """Of gangs, and of pods on their own."""
+
+    def __init__(
+        self, classes: Mapping[str, PriorityClass], kins: list[Kin], default_queue: str
+    ) -> None:
+        self._classes: Final = classes
+        self._kins: Final = kins
+        self._default_queue: Final = default_queue
+        # Of several default classes Kubernetes takes the one with the smallest value.
+        defaults = [one.value for one in classes.values() if one.global_default]
+        self._default: Final = min(defaults, default=_WITHOUT_CLASS)
+        self._of_gang: Final[dict[int, Standing]] = {}
+        self._of_kin: Final[dict[int, Standing]] = {}
+
+    def of_gang(self, gang: Gang) -> Standing:
+        """Return what a group says; pods of one that does not exist have no queue."""
+        found = self._of_gang.get(gang.number)
+        if found is None:
+            if gang.group is None:
+                found = self._standing("", "", "")
+            else:
+                spec = gang.group.spec
+                found = self._standing(spec.queue, spec.priority_class_name, spec.preemptibility)
+            self._of_gang[gang.number] = found
+        return found
+
+    def of_alone(self, number: int) -> Standing:
+        """Return what pods without a group say themselves."""
+        found = self._of_kin.get(number)
+        if found is None:
+            kin = self._kins[number]
+            labels = kin.labels
+            found = self._of_kin[number] = self._standing(
+                labels.get(QUEUE) or self._default_queue,
+                labels.get(PRIORITY_CLASS_NAME) or kin.spec.priority_class_name,
+                labels.get(PREEMPTIBILITY, ""),
+            )
+        return found
+
+    def _standing(self, queue: str, class_name: str, wish: str) -> Standing:
+        known = self._classes.get(class_name)
+        priority = self._default if known is None else known.value
+        if wish in PREEMPTIBILITIES:
+            return Standing(queue, priority, wish == PREEMPTIBILITIES[0])
+        return Standing(queue, priority, priority < _PREEMPTIBLE_BELOW)

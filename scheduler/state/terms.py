@@ -1,0 +1,41 @@
+"""What encode goes by, and what it notes on the way."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
+
+__all__ = ["Stray", "Terms", "epoch_s"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a site decides, and the time."""
+
+    now: int  # seconds since 1970
+    scheduler_name: str = SCHEDULER_NAME
+    default_queue: str = DEFAULT_QUEUE
+    stuck_in_releasing_s: int = 120
+    gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
+
+
+class Stray(NamedTuple):
+    """What was left aside, and why: pods of a group, or a node or queue (without namespace)."""
+
+    group: Key
+    message: str
+
+
+@lru_cache(maxsize=8192)  # siblings are made in the same second
+def epoch_s(timestamp: str) -> int | None:
+    """Return seconds since 1970; None for what is no time."""
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return int(moment.timestamp())
+    except (ValueError, OverflowError):
+        return None
