@@ -99,12 +99,11 @@ def _count(snapshot: Snapshot, admission: Admission, progress: Progress) -> None
 def _over_limit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """No queue passes a limit, and what cannot be preempted no quota; who had more may keep it."""
     usage, before = Usage(snapshot.queues), Usage(snapshot.queues)
-    shape_of = snapshot.pods.shape
-    for admission in plan.decisions:
-        unit = snapshot.units[admission.unit]
-        for pod, _ in (*admission.binds, *admission.nominations):
-            counted = snapshot.shapes[shape_of[pod]].counted
-            usage.take(unit.queue, counted, is_fixed=not unit.is_preemptible)
+    for row, shape, number in _charges(snapshot, plan):
+        unit = snapshot.units[row]
+        cpu, memory, gpu = snapshot.shapes[shape].counted
+        amounts = (cpu * number, memory * number, gpu * number)
+        usage.take(unit.queue, amounts, is_fixed=not unit.is_preemptible)
     for q, name in enumerate(snapshot.queues.names):
         for kind in KINDS:
             limit, quota = usage.limit[q][kind], usage.quota[q][kind]
@@ -113,6 +112,19 @@ def _over_limit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
                 yield f"queue {name} has more {kind.name} than its limit"
             if quota != UNBOUND and fixed > max(quota, before.fixed[q][kind]):
                 yield f"queue {name} has more {kind.name} that is fixed than its quota"
+
+
+def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
+    """Yield units, and how many pods or slots of which shape they get, or give up."""
+    for admission in plan.decisions:
+        for pod, _ in (*admission.binds, *admission.nominations):
+            yield admission.unit, int(snapshot.pods.shape[pod]), 1
+        shapes = {leaf.name: leaf.later_shape for leaf in _leaves(snapshot, admission.unit)}
+        for name, _, number, _ in admission.reservations:
+            yield admission.unit, shapes[name], number
+    for unit in sorted({admission.unit for admission in plan.decisions}):
+        for _, shape, _ in _given_up(snapshot, plan, unit):
+            yield unit, shape, -1
 
 
 def _leaves(snapshot: Snapshot, unit: int) -> list[Leaf]:

@@ -68,7 +68,6 @@ class _Allocation:
         self._placer = Placer(self._ledger, policies)
         self._progress: dict[int, Progress] = {}
         self._next: dict[int, tuple[Chunk, Amounts]] = {}  # what units take at their turn
-        self._keys: dict[int, UnitKeyOf] = {}
         self._hopeless: dict[
             tuple[int, ...], NodeNumbers
         ] = {}  # shapes for which there was no room
@@ -89,10 +88,7 @@ class _Allocation:
                 self._reject_for_members(row, unit)
                 continue
             self._next[row] = (parts, self._amounts(parts, _FRESH))
-            at = standing(unit.tree)
-            key = (*[of(unit, at) for of in self._policies.unit_order], row)
-            self._keys[row] = key
-            yield unit.queue, key
+            yield unit.queue, self._key(row, _FRESH)
 
     def asked(self, row: int) -> Amounts:
         """Return what a unit asks for at its next turn."""
@@ -106,7 +102,7 @@ class _Allocation:
                 continue
             self._attempts += 1
             if self._try(row) and self._goes_on(row):
-                turns.push(self._keys[row])
+                turns.push(self._key(row, self._progress[row]))
 
     def stats(self) -> Stats:
         """Return what was done."""
@@ -122,7 +118,8 @@ class _Allocation:
             return False
         progress = self._progress.get(row, _FRESH)
         shapes = tuple(self._placer.shapes(parts))
-        known = self._hopeless.get(shapes)
+        has_slots = any(progress.slots(part.leaf) for part in parts)  # room that only it may use
+        known = None if has_slots else self._hopeless.get(shapes)
         if known is not None:
             self._reject_for_nodes(row, known)
             return False
@@ -163,8 +160,12 @@ class _Allocation:
             self._reject_for_members(row, unit)
             return False
         self._next[row] = (more, self._amounts(more, progress))
-        self._keys[row] = (*[of(unit, 1) for of in self._policies.unit_order], row)
         return True
+
+    def _key(self, row: int, progress: Progress) -> UnitKeyOf:
+        unit = self._snapshot.units[row]
+        at = standing(unit.tree, progress)
+        return (*[of(unit, at) for of in self._policies.unit_order], row)
 
     def _amounts(self, parts: Chunk, progress: Progress) -> Amounts:
         """Return what a chunk adds to what its queue has: slots that are given up come off."""
