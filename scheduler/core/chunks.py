@@ -64,18 +64,19 @@ def can_be_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
     return sum(can_be_satisfied(child, progress) for child in tree.children) >= tree.minimum
 
 
-def standing(tree: Tree) -> int:
+def standing(tree: Tree, progress: Progress = _NOTHING) -> int:
     """Return -1 if a unit lacks members, 0 if it has just what it needs, 1 if it has more."""
-    if not is_satisfied(tree):
+    if not is_satisfied(tree, progress):
         return -1
-    return 1 if _has_more(tree) else 0
+    return 1 if _has_more(tree, progress) else 0
 
 
-def _has_more(tree: Tree) -> bool:
+def _has_more(tree: Tree, progress: Progress) -> bool:
     if isinstance(tree, Leaf):
-        return _members(tree, _NOTHING) > tree.minimum
-    satisfied = [child for child in tree.children if is_satisfied(child)]
-    return len(satisfied) > tree.minimum or any(map(_has_more, satisfied))
+        return _members(tree, progress) > tree.minimum
+    satisfied = [child for child in tree.children if is_satisfied(child, progress)]
+    is_more = len(satisfied) > tree.minimum
+    return is_more or any(_has_more(child, progress) for child in satisfied)
 
 
 def _counts(leaf: Leaf, progress: Progress) -> tuple[int, int, int]:

@@ -70,21 +70,12 @@ def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Un
         named = "" if flat else (pod.labels or {}).get("kai.scheduler/subgroup-name", "")
         if named in leaves:
             leaves[named].pods.append(pod)
-        else:
-            unit.broken = True
-            _lost(root).pods.append(pod)
+        elif pod.state == "waiting":
+            unit.has_strays = True
     _forget_old_attempts(unit)
     for leaf in unit.leaves if not flat else ():
         leaf.later = _later(group, leaf)
     return unit
-
-
-def _lost(root: Part) -> Leaf:
-    """Return a leaf for pods that no leaf can hold."""
-    lost = Leaf(name="", minimum=0)
-    assert isinstance(root, Group)
-    root.children.append(lost)
-    return lost
 
 
 def _tree(spec: Mapping[str, Any]) -> tuple[Part, bool]:

@@ -24,8 +24,7 @@ def place(cluster: Cluster, unit: Unit, pods: list[Pod]) -> str:
     if nominated and not satisfied(unit.root, without=("nominated",)):
         _nominate_all(cluster, pods)
     for pod in pods:
-        if pod.state in ("bound", "reserved"):
-            cluster.hold(unit, pod)
+        cluster.hold(unit, pod)
     return ""
 
 

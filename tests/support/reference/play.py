@@ -48,6 +48,9 @@ def allocate(objects: Iterable[Mapping[str, Any]], now: str = "") -> Outcome:
             outcome.order.append((unit.namespace, unit.name))
         if verdict or not unit.waits:
             playing.remove(unit)
+    for unit in cluster.units:
+        if unit.has_strays:
+            outcome.unschedulable[unit.namespace, unit.name] = "Misconfigured"
     _write(cluster, outcome)
     return outcome
 
@@ -88,7 +91,7 @@ def _write(cluster: Cluster, outcome: Outcome) -> None:
                     outcome.binds[pod.namespace, pod.name] = pod.node
                 elif pod.state == "nominated" and not pod.later:
                     outcome.nominations[pod.namespace, pod.name] = pod.node
-                elif pod.state == "reserved":
+                elif pod.later and pod.state in ("reserved", "nominated"):
                     slot = (unit.namespace, unit.name, leaf.name, pod.node)
                     outcome.reservations[slot] = outcome.reservations.get(slot, 0) + 1
     for queue in cluster.queues.values():

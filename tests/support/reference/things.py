@@ -78,7 +78,8 @@ class Unit:
     priority: int
     preemptible: bool
     root: Part
-    broken: bool = False  # its group, sub-groups or names cannot be meant
+    broken: bool = False  # its group or sub-groups cannot be meant
+    has_strays: bool = False  # pods wait that name a sub-group which it does not have
 
     @property
     def leaves(self) -> list[Leaf]:
