@@ -162,7 +162,6 @@ class Tls(_Model):
 class WebhookSettings(Settings):
     """The settings of the webhook."""
 
-    leader: Leader = Leader(name="trainer-kai-webhook")
     server: Server = Server()
     tls: Tls = Tls()
 

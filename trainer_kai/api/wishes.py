@@ -31,6 +31,7 @@ __all__ = [
     "PREEMPTIBILITIES",
     "annotation_wish_faults",
     "duration_fault",
+    "is_count",
     "label_wish_faults",
     "preemptibility_fault",
 ]
@@ -42,6 +43,11 @@ _TIME: Final = re.compile(
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
     r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 )
+
+
+def is_count(text: str) -> bool:
+    """Say whether a text is a whole number from 1 on that somebody can mean."""
+    return bool(_COUNT.fullmatch(text))
 
 
 def duration_fault(text: str, *, negative: bool = False) -> str | None:
@@ -90,7 +96,7 @@ def _faults(
 
 
 def _count(text: str) -> str | None:
-    return None if _COUNT.fullmatch(text) else f"{text!r} must be a whole number from 1 on"
+    return None if is_count(text) else f"{text!r} must be a whole number from 1 on"
 
 
 def _fraction(text: str) -> str | None:

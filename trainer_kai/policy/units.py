@@ -8,12 +8,12 @@ Somebody else who takes each group for itself, and knows of no pods that come la
 stages: there Ready cuts too, so that all pods of a group can exist at once.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
+from trainer_kai.api.wishes import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.names import MAIN
 from trainer_kai.policy.stages import READY, Course, Edge, course, pods_of, reached
@@ -34,7 +34,6 @@ INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 MOST_JOBS: Final = 64  # while one JobSet is planned all others wait: these take 60 ms at the worst
 MOST_SUB_GROUPS: Final = 3000  # as many as the definition of a PodGroup allows
 _MOST_EDGES: Final = 10 * MOST_JOBS
-_COUNT: Final = re.compile("[1-9][0-9]{0,8}")
 _Part: TypeAlias = frozenset[str]
 
 
@@ -231,7 +230,7 @@ def _count_in(annotations: Mapping[str, str], path: str, findings: list[Finding]
     text = annotations.get(BATCH_MIN_MEMBER)
     if text is None:
         return None
-    if _COUNT.fullmatch(text):
+    if is_count(text):
         return int(text)
     message = f"{text!r} must be a whole number from 1 on; it is ignored"
     findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
