@@ -7,7 +7,7 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test unit e2e check format bench mutants fixtures tables lock clean help
+.PHONY: setup demo test unit e2e check format bench soak mutants fixtures tables lock clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -50,6 +50,9 @@ format: setup ## put every file into the project's format
 mutants: setup ## break one rule at a time; each must turn its test red
 	$(PY) -m e2e.cluster build
 	$(PY) -m tests.mutants
+
+soak: setup ## random clusters against the reference model, twenty thousand of them
+	TRAINER_KAI_SOAK_SEEDS=20000 $(PYTEST) tests/scheduler/reference
 
 bench: setup ## figures, each with a lower bound taken in the same run
 	$(PY) -m e2e.cluster build
