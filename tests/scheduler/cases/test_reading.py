@@ -1,0 +1,292 @@
+"""The cases can be read and mean something, and a wrong answer is seen to be wrong."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import case as table
+from tests.support.cases import (
+    Case,
+    case_files,
+    faults,
+    read_case,
+    rule_fault,
+    strangers,
+)
+from tests.support.tree import ROOT
+
+FILES = case_files()
+RULES = (ROOT / "scheduler" / "core" / "README.md").read_text()
+
+CYCLE: dict[str, Any] = {
+    "binds": [],
+    "evictions": [],
+    "nominations": [],
+    "reservations": [],
+    "unschedulable": [],
+}
+
+
+def named(path: Path) -> str:
+    """Name a test after the claim of its file."""
+    return path.stem
+
+
+def answer(*cycles: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Write what a simulation would return; what is left out is empty."""
+    filled = [{**CYCLE, **cycle} for cycle in cycles]
+    return {"schema": "trainer-kai/simulate/v1", "cycles": filled, "queues": [], **more}
+
+
+def bound(pod: str, node: str, namespace: str = "default") -> dict[str, str]:
+    """Write where a pod is bound, or nominated."""
+    return {"namespace": namespace, "pod": pod, "node": node}
+
+
+def slot(node: str, count: int) -> dict[str, Any]:
+    """Write what is reserved for the launcher."""
+    where = {"namespace": "default", "podGroup": "g", "subGroup": "launcher"}
+    return {**where, "node": node, "count": count, "cause": "anticipated"}
+
+
+def refused(reason: str, message: str = "") -> dict[str, Any]:
+    """Write why a group is not placed."""
+    where = {"namespace": "default", "podGroup": "g"}
+    return {"unschedulable": [{**where, "reason": reason, "message": message}]}
+
+
+def shares(gpu: float) -> dict[str, Any]:
+    """Write the fair share of a queue."""
+    return {"queues": [{"name": "team", "fairShare": {"gpu": gpu, "cpu": 1}}]}
+
+
+def of_pods(*names: str) -> list[dict[str, Any]]:
+    """Return pods of one group, and one that is in none."""
+    meta = {"annotations": {"pod-group-name": "g"}}
+    pods = [{"kind": "Pod", "metadata": {"name": name, **meta}} for name in names]
+    return [*pods, {"kind": "Pod", "metadata": {"name": "bare", "uid": "7"}}]
+
+
+# (what is expected, what a simulation returned) -> the differences
+ANSWERS: list[table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]]] = [
+    table.Case("nothing expected of nothing", ({}, answer({})), []),
+    table.Case(
+        "another schema", ({}, {"schema": "v2"}), ["schema: 'v2', not 'trainer-kai/simulate/v1'"]
+    ),
+    table.Case(
+        "a bind as it should be, in a namespace, on any node",
+        (
+            {"binds": {"a": "n", "x/a": "m", "b": None}},
+            answer({"binds": [bound("a", "n"), bound("a", "m", "x"), bound("b", "k")]}),
+        ),
+        [],
+    ),
+    table.Case(
+        "binds that are too many, elsewhere, or not there",
+        ({"binds": {"a": "n", "b": None}}, answer({"binds": [bound("a", "m"), bound("c", "n")]})),
+        [
+            "binds: a is m, and should be n",
+            "binds: b is not there, and should be anything",
+            "binds: c is n, and should not be there",
+        ],
+    ),
+    table.Case(
+        "no bind is expected",
+        ({"binds": {}}, answer({"binds": [bound("a", "n")]})),
+        ["binds: a is n, and should not be there"],
+    ),
+    table.Case(
+        "binds of a later cycle do not count",
+        ({"binds": {"a": "n"}}, answer({}, {"binds": [bound("a", "n")]})),
+        ["binds: a is not there, and should be n"],
+    ),
+    table.Case(
+        "as many of a group as there should be",
+        (
+            {"boundOf": {"g": 2, "pg-bare-7": 1, "h": 0}},
+            answer({"binds": [bound(pod, "n") for pod in ("a", "b", "bare")]}),
+        ),
+        [],
+    ),
+    table.Case(
+        "too few of a group",
+        ({"boundOf": {"g": 2}}, answer({"binds": [bound("a", "n"), bound("bare", "n")]})),
+        ["boundOf: g is 1, and should be 2"],
+    ),
+    table.Case(
+        "another nomination",
+        ({"nominations": {"a": "n"}}, answer({"nominations": [bound("a", "m")]})),
+        ["nominations: a is m, and should be n"],
+    ),
+    table.Case(
+        "slots add up for each node",
+        (
+            {"reservations": {"g/launcher": {"n": 3, "m": 1}}},
+            answer({"reservations": [slot("n", 1), slot("m", 1), slot("n", 2)]}),
+        ),
+        [],
+    ),
+    table.Case(
+        "a slot that should not be",
+        ({"reservations": {}}, answer({"reservations": [slot("n", 1)]})),
+        ["reservations: g/launcher is {'n': 1}, and should not be there"],
+    ),
+    table.Case(
+        "the verdict, or any",
+        ({"unschedulable": {"g": None}}, answer(refused("NoCapacity"))),
+        [],
+    ),
+    table.Case(
+        "another verdict",
+        ({"unschedulable": {"g": "Fragmented"}}, answer(refused("NoCapacity"))),
+        ["unschedulable: g is NoCapacity, and should be Fragmented"],
+    ),
+    table.Case(
+        "a message with its numbers",
+        ({"says": {"g": ["2", "team-a"]}}, answer(refused("ExceedsLimit", "2 of team-a."))),
+        [],
+    ),
+    table.Case(
+        "a number is not a part of another one",
+        ({"says": {"g": ["2"]}}, answer(refused("ExceedsLimit", "12, 2.5 and 1.2"))),
+        ["says: g does not say '2': '12, 2.5 and 1.2'"],
+    ),
+    table.Case(
+        "who is not refused says nothing",
+        ({"says": {"g": ["2"]}}, answer({})),
+        ["says: g does not say '2': ''"],
+    ),
+    table.Case(
+        "a fair share, of one resource",
+        ({"fairShare": {"team": {"gpu": 3}}}, answer({}, **shares(3.0))),
+        [],
+    ),
+    table.Case(
+        "another fair share, and of another queue",
+        ({"fairShare": {"team": {"gpu": 3}, "x": {"cpu": 1}}}, answer({}, **shares(2))),
+        [
+            "fairShare: team has 2 of gpu, and should have 3",
+            "fairShare: x has None of cpu, and should have 1",
+        ],
+    ),
+    table.Case("later cycles are quiet", ({"laterCycles": "quiet"}, answer({}, {}, {})), []),
+    table.Case(
+        "a later cycle is not",
+        ({"laterCycles": "quiet"}, answer({}, {"nominations": [bound("a", "n")]})),
+        [
+            f"laterCycles: nominations in cycle 2: {[bound('a', 'n')]}",
+        ],
+    ),
+    table.Case(
+        "no later cycle at all",
+        ({"laterCycles": "quiet"}, answer({"binds": [bound("a", "n")]})),
+        ["laterCycles: there are none"],
+    ),
+]
+
+RULE = """
+7. A pod is *bound*,
+   or it is not.
+8. Nothing else.
+
+| verdict | when |
+|---|---|
+| TooBig, TooSmall | it does not fit |
+"""
+
+# how a case calls its rule -> what is wrong with that
+CALLS: list[table.Case[str, str | None]] = [
+    table.Case("number and words, over a line's end", "7 is *bound*, or", None),
+    table.Case("a verdict", "TooSmall does not fit", None),
+    table.Case("no such rule", "9 Nothing", "there is no rule '9'"),
+    table.Case("no words", "7", "rule 7 does not say ''"),
+    table.Case("the words of another rule", "7 Nothing else", "rule 7 does not say 'Nothing else'"),
+    table.Case("the words of the table's head", "verdict when", "there is no rule 'verdict'"),
+]
+
+
+def waiting_in(case: Case) -> set[str]:
+    """Return the pods of a case that are nowhere yet."""
+    waiting = [
+        it["metadata"]
+        for it in case.objects
+        if it["kind"] == "Pod" and it["status"]["phase"] == "Pending"
+    ]
+    return {f"{meta['namespace']}/{meta['name']}".removeprefix("default/") for meta in waiting}
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=table.ids)
+def test_every_difference_is_told(
+    case: table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]],
+) -> None:
+    """What is not expected is not looked at; what is expected is compared as a whole."""
+    expect, document = case.given
+
+    assert faults(Case("x", "7 x", {}, expect, of_pods("a", "b")), document) == case.want
+
+
+@pytest.mark.parametrize("case", CALLS, ids=table.ids)
+def test_rules_are_called_by_their_words(case: table.Case[str, str | None]) -> None:
+    """So that a rule that changes shows which cases to look at."""
+    assert rule_fault(case.given, RULE) == case.want
+
+
+def test_an_expectation_of_what_is_not_there_is_found() -> None:
+    """A name that is mistyped would be expected for ever, or never."""
+    expect = {"binds": {"a": "n"}, "reservations": {"h/l": {"m": 1}}, "fairShare": {"team": {}}}
+    objects = [*of_pods("a"), {"kind": "Node", "metadata": {"name": "n"}}]
+
+    assert strangers(Case("x", "7 x", {}, expect, objects)) == ["h", "m", "team"]
+
+
+@pytest.mark.parametrize(
+    ("head", "fault"),
+    [
+        ("kind: Pod", "the first document is a Pod, not a Case"),
+        ("kind: Case\nrule: 7 x\nwhy: y\nexpect: {bind: {}}", "what is expect.bind"),
+        ("kind: Case\nrule: 7 x\nwhy: y\nexpect: {}\noption: {}", "what is option"),
+    ],
+)
+def test_a_case_that_is_none(tmp_path: Path, head: str, fault: str) -> None:
+    """A key that nobody reads would expect nothing."""
+    (tmp_path / "x.yaml").write_text(f"{head}\n---\nkind: Node\n")
+
+    with pytest.raises(ValueError, match=fault):
+        read_case(tmp_path / "x.yaml")
+
+
+def test_there_are_cases() -> None:
+    """The tests below would pass on nothing at all."""
+    assert len(FILES) >= 90
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_case_means_something(path: Path) -> None:
+    """It shows a rule, says how its answer was found, and expects of what there is."""
+    case = read_case(path)
+
+    assert rule_fault(case.rule, RULES) is None
+    assert case.why.strip()
+    assert case.expect
+    assert case.objects
+    assert strangers(case) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_scheduler_that_does_nothing_is_wrong(path: Path) -> None:
+    """Each case expects something that nobody gets by chance."""
+    assert faults(read_case(path), answer({}, {})) != []
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_whoever_waits_is_placed_or_has_a_verdict(path: Path) -> None:
+    """Pods are placed that wait; if some are not, some group says why, and else none does."""
+    case = read_case(path)
+    placed = {*case.expect.get("binds", {}), *case.expect.get("nominations", {})}
+    waiting = waiting_in(case)
+
+    assert placed <= waiting
+    if {"binds", "unschedulable"} <= case.expect.keys():
+        assert bool(waiting - placed) == bool(case.expect["unschedulable"])

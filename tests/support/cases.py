@@ -1,0 +1,228 @@
+"""Cases of the scheduler as files: objects, the rule they show, and what must come of them."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tests.support.tree import ROOT
+from trainer_kai.cli.documents import read_files
+
+__all__ = [
+    "EXPECTED",
+    "FOLDER",
+    "Case",
+    "case_files",
+    "faults",
+    "names_of",
+    "read_case",
+    "rule_fault",
+    "strangers",
+]
+
+Obj: TypeAlias = Mapping[str, Any]
+
+FOLDER: Final = ROOT / "tests" / "cases"
+EXPECTED: Final = frozenset(
+    {
+        "binds",
+        "boundOf",
+        "nominations",
+        "reservations",
+        "unschedulable",
+        "says",
+        "fairShare",
+        "laterCycles",
+    }
+)
+_SCHEMA: Final = "trainer-kai/simulate/v1"
+_QUIET: Final = ("binds", "evictions", "nominations")
+_RULE: Final = re.compile(r"^(\d+)\. (.*?)(?=^\d+\. |^#|\Z)", re.MULTILINE | re.DOTALL)
+_VERDICTS: Final = re.compile(r"^\| ([A-Z]\w+(?:, [A-Z]\w+)*) \| (.*) \|$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Objects, the rule they show, and what must come of them; *options* as flags in camelCase."""
+
+    name: str
+    rule: str
+    options: Mapping[str, Any]
+    expect: Mapping[str, Any]
+    objects: Sequence[Obj]
+    why: str = ""
+
+
+def case_files(folder: Path = FOLDER) -> tuple[Path, ...]:
+    """Return the files of all cases."""
+    return tuple(sorted(folder.glob("*.yaml")))
+
+
+def read_case(path: Path) -> Case:
+    """Read a case: its first document says what it is about, the others are its objects."""
+    head, *objects = (document.fields for document in read_files([str(path)]))
+    if head.get("kind") != "Case":
+        raise ValueError(f"{path.name}: the first document is a {head.get('kind')}, not a Case")
+    unknown = head.keys() - {"apiVersion", "kind", "rule", "why", "options", "expect"}
+    unknown |= {f"expect.{name}" for name in head["expect"].keys() - EXPECTED}
+    if unknown:
+        raise ValueError(f"{path.name}: what is {', '.join(sorted(unknown))}?")
+    return Case(
+        name=path.stem,
+        rule=head["rule"],
+        options=head.get("options") or {},
+        expect=head["expect"],
+        objects=objects,
+        why=head["why"],
+    )
+
+
+def names_of(case: Case) -> Mapping[str, frozenset[str]]:
+    """Return how an expectation may call the pods, groups, nodes and queues of a case."""
+    pods = _of_kind(case, "Pod")
+    groups = {_key(it["metadata"], it["metadata"]["name"]) for it in _of_kind(case, "PodGroup")}
+    return {
+        "pods": frozenset(_key(it["metadata"], it["metadata"]["name"]) for it in pods),
+        "groups": frozenset(groups | {_group_of(pod) for pod in pods}),
+        "nodes": frozenset(it["metadata"]["name"] for it in _of_kind(case, "Node")),
+        "queues": frozenset(it["metadata"]["name"] for it in _of_kind(case, "Queue")),
+    }
+
+
+def strangers(case: Case) -> list[str]:
+    """Return what a case expects of pods, groups, nodes or queues that it does not have."""
+    known, expect = names_of(case), case.expect
+    placed = {**expect.get("binds", {}), **expect.get("nominations", {})}
+    slots = expect.get("reservations", {})
+    groups = {slot.rpartition("/")[0] for slot in slots}
+    groups |= {
+        name for what in ("boundOf", "unschedulable", "says") for name in expect.get(what, {})
+    }
+    nodes = {node for node in placed.values() if node} | {n for it in slots.values() for n in it}
+    named = {
+        "pods": placed.keys(),
+        "groups": groups,
+        "nodes": nodes,
+        "queues": expect.get("fairShare", {}).keys(),
+    }
+    return sorted(name for kind, names in named.items() for name in names - known[kind])
+
+
+def rule_fault(rule: str, markdown: str) -> str | None:
+    """Say what is wrong with how a case calls its rule: the number, or a verdict, and its words."""
+    name, _, words = rule.partition(" ")
+    rules = dict(_RULE.findall(markdown))
+    for verdicts, when in _VERDICTS.findall(markdown):
+        rules |= dict.fromkeys(verdicts.split(", "), when)
+    if name not in rules:
+        return f"there is no rule {name!r}"
+    if not words or words not in " ".join(rules[name].split()):
+        return f"rule {name} does not say {words!r}"
+    return None
+
+
+def faults(case: Case, document: Obj) -> list[str]:
+    """Say every difference between what a case expects and what a simulation returned."""
+    if document.get("schema") != _SCHEMA:
+        return [f"schema: {document.get('schema')!r}, not {_SCHEMA!r}"]
+    first, *later = document["cycles"]
+    expect = case.expect
+    found: list[str] = []
+    if "binds" in expect:
+        found += _different("binds", expect["binds"], _nodes(first["binds"]))
+    if "boundOf" in expect:
+        bound = _bound_of(case, first["binds"])
+        want = expect["boundOf"]
+        found += _different("boundOf", want, {name: bound[name] for name in want})
+    if "nominations" in expect:
+        found += _different("nominations", expect["nominations"], _nodes(first["nominations"]))
+    if "reservations" in expect:
+        found += _different("reservations", expect["reservations"], _slots(first["reservations"]))
+    refused = {_key(it, it["podGroup"]): it for it in first["unschedulable"]}
+    if "unschedulable" in expect:
+        reasons = {name: it["reason"] for name, it in refused.items()}
+        found += _different("unschedulable", expect["unschedulable"], reasons)
+    found += _unsaid(expect.get("says", {}), refused)
+    found += _unfair(expect.get("fairShare", {}), document["queues"])
+    if "laterCycles" in expect:
+        found += _unquiet(later)
+    return found
+
+
+def _different(what: str, want: Obj, got: Obj) -> Iterator[str]:
+    """Compare key by key; where null is wanted, any value is right."""
+    for name in sorted(want.keys() | got.keys()):
+        if name not in want:
+            yield f"{what}: {name} is {got[name]}, and should not be there"
+        elif name not in got:
+            yield f"{what}: {name} is not there, and should be {_shown(want[name])}"
+        elif want[name] is not None and want[name] != got[name]:
+            yield f"{what}: {name} is {got[name]}, and should be {want[name]}"
+
+
+def _shown(value: object) -> str:
+    return "anything" if value is None else str(value)
+
+
+def _unsaid(says: Mapping[str, Sequence[str]], refused: Mapping[str, Obj]) -> Iterator[str]:
+    """Look for parts of messages; a number must not be a part of a longer one."""
+    for name, parts in says.items():
+        message = str(refused.get(name, {}).get("message", ""))
+        for part in parts:
+            if not re.search(rf"(?<![\w.]){re.escape(part)}(?!\w|\.\d)", message):
+                yield f"says: {name} does not say {part!r}: {message!r}"
+
+
+def _unfair(want: Mapping[str, Obj], queues: Sequence[Obj]) -> Iterator[str]:
+    got = {queue["name"]: queue["fairShare"] for queue in queues}
+    for name, shares in want.items():
+        for resource, share in shares.items():
+            there = got.get(name, {}).get(resource)
+            if there is None or not math.isclose(share, there, rel_tol=1e-12):
+                yield f"fairShare: {name} has {there} of {resource}, and should have {share}"
+
+
+def _unquiet(later: Sequence[Obj]) -> Iterator[str]:
+    if not later:
+        yield "laterCycles: there are none"
+    for number, cycle in enumerate(later, 2):
+        for what in _QUIET:
+            if cycle[what]:
+                yield f"laterCycles: {what} in cycle {number}: {cycle[what]}"
+
+
+def _nodes(entries: Sequence[Obj]) -> dict[str, str]:
+    return {_key(it, it["pod"]): it["node"] for it in entries}
+
+
+def _slots(entries: Sequence[Obj]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for it in entries:
+        leaf = found.setdefault(f"{_key(it, it['podGroup'])}/{it['subGroup']}", {})
+        leaf[it["node"]] = leaf.get(it["node"], 0) + it["count"]
+    return found
+
+
+def _bound_of(case: Case, binds: Sequence[Obj]) -> Counter[str]:
+    pods = _of_kind(case, "Pod")
+    group_of = {_key(it["metadata"], it["metadata"]["name"]): _group_of(it) for it in pods}
+    return Counter(group_of.get(_key(it, it["pod"]), "") for it in binds)
+
+
+def _group_of(pod: Obj) -> str:
+    """Return a pod's group; one that names none is a unit of its own."""
+    meta = pod["metadata"]
+    annotations = meta.get("annotations") or {}
+    return _key(meta, annotations.get("pod-group-name") or f"pg-{meta['name']}-{meta['uid']}")
+
+
+def _key(at: Obj, name: str) -> str:
+    namespace = at.get("namespace") or "default"
+    return name if namespace == "default" else f"{namespace}/{name}"
+
+
+def _of_kind(case: Case, kind: str) -> list[Obj]:
+    return [it for it in case.objects if it.get("kind") == kind]
