@@ -5,12 +5,11 @@ podgrouper. Runtimes that no file has are read from the cluster, with the user's
 """
 
 import argparse
-import asyncio
 import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
@@ -24,9 +23,10 @@ from trainer_kai.cli.documents import Document, read, read_files
 from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
 from trainer_kai.cli.table import table
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.client import Client
-from trainer_kai.kube.connect import command_client
 from trainer_kai.kube.errors import ApiError, NotFound
+
+if TYPE_CHECKING:
+    from trainer_kai.kube.client import Client
 
 __all__ = ["add_plan"]
 
@@ -89,6 +89,8 @@ def _run(args: argparse.Namespace) -> int:
         raise ConfigError([FieldError("-f", f"no TrainJob and no JobSet is in {names}")])
     missing = [job for job in given.jobs if _reference(job) not in given.runtimes]
     if missing:
+        import asyncio  # noqa: PLC0415 - few need a cluster, and it is slow to import
+
         asyncio.run(_fetch(args, given, missing))
     previews = [*_previews(args, given)]
     if args.output == "json":
@@ -162,6 +164,8 @@ def _reference(job: TrainJob) -> tuple[str, Key]:
 
 async def _fetch(args: argparse.Namespace, given: _Given, missing: list[TrainJob]) -> None:
     """Read what no file has from the cluster; say all of what is nowhere."""
+    from trainer_kai.kube.connect import command_client  # noqa: PLC0415 - as above
+
     faults = []
     try:
         async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
@@ -184,7 +188,7 @@ async def _fetch(args: argparse.Namespace, given: _Given, missing: list[TrainJob
         raise ConfigError(faults)
 
 
-async def _runtime(client: Client, kind: str, key: Key) -> Runtime:
+async def _runtime(client: "Client", kind: str, key: Key) -> Runtime:
     if kind == RUNTIMES.kind:
         return await client.get(RUNTIMES, key)
     return await client.get(CLUSTER_RUNTIMES, key)

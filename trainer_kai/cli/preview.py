@@ -27,7 +27,7 @@ from webhook.cache import TrainJob as KnownTrainJob
 from webhook.mutate_jobset import Facts, mutate_jobset, read_jobset
 from webhook.review import Answer, Kind, Request
 
-__all__ = ["Preview", "Row", "Surroundings", "preview", "preview_jobset"]
+__all__ = ["Preview", "Row", "Surroundings", "admitted", "preview", "preview_jobset"]
 
 _UID: Final = "UID"
 _TAKEN_OUT: Final = "disabled"
@@ -97,31 +97,53 @@ class Preview(NamedTuple):
         return any(finding.blocks for finding in self.findings)
 
 
+class _Built(NamedTuple):
+    """A TrainJob's JobSet, before and after admission, and what is worth telling of either."""
+
+    bare: JobSet
+    admitted: JobSet
+    queue: str  # the runtime's own field
+    faults: tuple[Finding, ...]
+    told: list[Finding]
+
+
+def admitted(
+    job: TrainJob, runtime: Runtime, around: Surroundings
+) -> tuple[JobSet, tuple[Finding, ...]]:
+    """Return the JobSet of a TrainJob as it would be let in, and what is worth telling of it."""
+    built = _built(job, runtime, around)
+    return built.admitted, (*built.faults, *built.told)
+
+
 def preview(job: TrainJob, runtime: Runtime, around: Surroundings) -> Preview:
     """Return what becomes of a TrainJob: built by Trainer, admitted by us, grouped by us."""
-    built = expand(job, runtime)
-    policy = runtime.spec.pod_group_policy
-    field = policy.kai_scheduler.queue if policy and policy.kai_scheduler else ""
-    faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
-    facts = Facts(_known(job), field, around.namespace or {})
-    if facts.namespace.get(INJECT) == _TAKEN_OUT:
-        out = Finding("metadata.namespace", f"is taken out by its label {INJECT}")
-        admitted, told = _without_pods(built.jobset), [out]
-    else:
-        admitted, told = _admit(built.jobset, facts, around)
-    found = _preview(admitted, around, _asked(built.jobset, around, job, field))
+    built = _built(job, runtime, around)
+    found = _preview(built.admitted, around, _asked(built.bare, around, job, built.queue))
     reference = job.spec.runtime_ref
     if around.namespace is None and found.queue.source is Source.DEFAULT:
         path, message = "metadata.namespace", "is in no file; its label would name the queue"
-        told.append(Finding(path, message))
+        built.told.append(Finding(path, message))
     known = {(finding.path, finding.message) for finding in found.findings}
-    notes = (note for note in told if (note.path, note.message) not in known)
+    notes = (note for note in built.told if (note.path, note.message) not in known)
     return found._replace(
         kind="TrainJob",
         key=job.metadata.key,
         runtime=f"{reference.kind} {reference.name}",
-        findings=(*faults, *notes, *found.findings),
+        findings=(*built.faults, *notes, *found.findings),
     )
+
+
+def _built(job: TrainJob, runtime: Runtime, around: Surroundings) -> _Built:
+    built = expand(job, runtime)
+    policy = runtime.spec.pod_group_policy
+    queue = policy.kai_scheduler.queue if policy and policy.kai_scheduler else ""
+    faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
+    facts = Facts(_known(job), queue, around.namespace or {})
+    if facts.namespace.get(INJECT) == _TAKEN_OUT:
+        out = Finding("metadata.namespace", f"is taken out by its label {INJECT}")
+        return _Built(built.jobset, _without_pods(built.jobset), queue, faults, [out])
+    jobset, told = _admit(built.jobset, facts, around)
+    return _Built(built.jobset, jobset, queue, faults, told)
 
 
 def preview_jobset(jobset: JobSet, around: Surroundings) -> Preview:

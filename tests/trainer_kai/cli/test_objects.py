@@ -1,0 +1,204 @@
+"""Objects are read once, checked, and put where they belong; every fault is told at once."""
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.world import bind_request, group, node, pod, queue, shard
+from trainer_kai.api.meta import Key
+from trainer_kai.cli.documents import Document
+from trainer_kai.cli.objects import Given, read_objects
+from trainer_kai.errors import ConfigError
+
+GPU = "nvidia.com/gpu"
+
+
+def read(*objects: dict[str, Any]) -> Given:
+    """Read objects of one file."""
+    return read_objects(Document("a.yaml", it) for it in objects)
+
+
+def faults(*objects: dict[str, Any]) -> list[str]:
+    """Return what is wrong with objects."""
+    with pytest.raises(ConfigError) as caught:
+        read(*objects)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def changed(obj: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return an object with another value somewhere."""
+    *way, last = path.split("/")
+    at = obj
+    for step in way:
+        at = at.setdefault(step, {})
+    at[last] = value
+    return obj
+
+
+def test_everything_is_put_where_it_belongs() -> None:
+    """What has no namespace goes by its name; a pod that names none is in `default`."""
+    bare = pod("p", "g")
+    del bare["metadata"]["namespace"]
+
+    given = read(node("n"), queue("q"), group("g"), bare)
+
+    assert list(given.cluster.nodes) == ["n"]
+    assert list(given.cluster.queues) == ["q"]
+    assert list(given.cluster.pod_groups) == [Key("default", "g")]
+    assert given.cluster.pods[Key("default", "p")].metadata.uid == "default.p"
+    assert given.notes == []
+
+
+INVALID = [
+    Case("wrong type", changed(node("n"), "status/allocatable", [1]), "status.allocatable: "),
+    Case(
+        "no quantity", changed(node("n"), f"status/allocatable/{'cpu'}", "4x"), "[cpu]: '4x' ends"
+    ),
+    Case("negative", changed(node("n"), "status/allocatable/cpu", "-1"), "must not be negative"),
+    Case("label", node("n", labels={"zone": "a b"}), "metadata.labels[zone]: 'a b' must be"),
+    Case("negative minimum", group("g", -1), "spec.minMember: -1 must be 0 or more"),
+    Case(
+        "negative minimum below",
+        group("g", subGroups=[{"name": "a", "minMember": -2}]),
+        "spec.subGroups[0].minMember: -2 must be 0 or more",
+    ),
+    Case("quota", queue("q", -2), "spec.resources.gpu.quota: -2 must be 0 or more"),
+    Case("no resources", changed(queue("q"), "spec", {}), "spec.resources: must be there"),
+    Case("time", node("n", creationTimestamp="today"), "metadata.creationTimestamp: 'today'"),
+    Case("version", changed(queue("q"), "apiVersion", "scheduling.run.ai/v3"), "apiVersion: "),
+    Case("no name", changed(node("n"), "metadata/name", ""), "metadata.name: must be there"),
+    Case("no metadata", changed(node("n"), "metadata", None), "metadata: must be there"),
+    Case("shard", shard(placementStrategy={"gpu": "pack"}), "placementStrategy.gpu"),
+]
+
+
+@pytest.mark.parametrize("case", INVALID, ids=ids)
+def test_an_invalid_object_is_an_error(case: Case[dict[str, Any], str]) -> None:
+    """It names the file, the object, the field and what would be right."""
+    obj, message = case.given, case.want
+
+    (fault,) = faults(obj)
+
+    assert fault.startswith(f"a.yaml: {obj['kind']}")
+    assert message in fault
+
+
+def test_every_fault_is_told_at_once() -> None:
+    """Of all objects, and of each of them all."""
+    broken = pod("p", labels={"a": "b c", "d": "e f"})
+
+    assert len(faults(broken, queue("q", -2), node("n"), node("n"))) == 4
+
+
+VERDICTS = [
+    Case(
+        "parent of a sub-group",
+        group("g", subGroups=[{"name": "a", "parent": "b", "minMember": 1}]),
+        None,
+    ),
+    Case("no minimum", group("g", subGroups=[{"name": "a"}]), None),
+    Case("both minima", group("g", 1, minSubGroup=1), None),
+    Case(
+        "twice",
+        group("g", subGroups=[{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]),
+        None,
+    ),
+    Case("above itself", queue("q", parent="q"), None),
+    Case("no such queue", queue("q", parent="none"), None),
+]
+
+
+@pytest.mark.parametrize("case", VERDICTS, ids=ids)
+def test_what_a_verdict_says_is_no_error(case: Case[dict[str, Any], None]) -> None:
+    """The scheduler itself tells what cannot be meant."""
+    assert read(case.given).notes == []
+
+
+def test_an_object_is_there_once() -> None:
+    """The same kind and name in two files is told with both."""
+    documents = [Document("a.yaml", node("n")), Document("b.yaml", node("n"))]
+
+    with pytest.raises(ConfigError) as caught:
+        read_objects(documents)
+
+    assert str(caught.value) == "b.yaml: Node n: metadata.name: is there twice, first in a.yaml"
+
+
+def test_what_is_not_read_is_told() -> None:
+    """Once for each kind, with a count."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+
+    given = read(secret, {**secret, "metadata": {"name": "t"}}, claim, {"metadata": {}})
+
+    assert given.notes == [
+        "ignored: an object without a kind (1)",
+        "ignored: v1 Secret (2)",
+        "read, but nothing is decided by it yet: resource.k8s.io/v1 ResourceClaim (1)",
+    ]
+
+
+TIMES = [
+    Case("creation", node("n", creationTimestamp="2026-01-05T09:00:00Z"), 1767603600),
+    Case("with an offset", node("n", creationTimestamp="2026-01-05T10:00:00+01:00"), 1767603600),
+    Case("annotation", node("n", annotations={"a": "2026-01-05T09:00:00.5Z"}), 1767603600),
+    Case(
+        "condition",
+        changed(
+            node("n"),
+            "status/conditions",
+            [{"type": "Ready", "lastTransitionTime": "2026-01-05T09:00:00Z"}],
+        ),
+        1767603600,
+    ),
+    Case("no time", node("n", annotations={"a": "soon", "b": "2026-99-05T09:00:00Z"}), 0),
+    Case("ignored", {**node("n", creationTimestamp="2026-01-05T09:00:00Z"), "kind": "Secret"}, 0),
+]
+
+
+@pytest.mark.parametrize("case", TIMES, ids=ids)
+def test_the_newest_time_of_the_input(case: Case[dict[str, Any], int]) -> None:
+    """It is whatever an object that is read says of itself, its annotations or its status."""
+    obj, newest = case.given, case.want
+
+    assert read(node("other", creationTimestamp="1969-01-01T00:00:00Z"), obj).newest == newest
+
+
+REQUESTS = [
+    Case("new", {}, "n"),
+    Case("succeeded", {"phase": "Succeeded"}, "n"),
+    Case("failed", {"phase": "Failed", "failedAttempts": 1}, ""),
+]
+
+
+@pytest.mark.parametrize("case", REQUESTS, ids=ids)
+def test_the_pod_of_a_live_bind_request_is_on_its_node(
+    case: Case[dict[str, Any], str],
+) -> None:
+    """A failed one is as good as absent."""
+    status, expected = case.given, case.want
+
+    given = read(pod("p", "g"), bind_request("p", "n", ["d"], **status))
+
+    found = given.cluster.pods[Key("default", "p")]
+    assert found.spec.node_name == expected
+    assert (found.metadata.labels.get("runai-gpu-group") == "d") == bool(expected)
+
+
+def test_a_bind_request_of_another_pod_of_the_name_says_nothing() -> None:
+    """Its owner is a pod that is gone."""
+    request = bind_request("p", "n")
+    request["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "p", "uid": "old"}]
+
+    assert not read(pod("p"), request).cluster.pods[Key("default", "p")].spec.node_name
+
+
+def test_the_order_of_objects_changes_nothing() -> None:
+    """Neither what is there nor the order in which it is kept."""
+    objects = [node(f"n{i}") for i in range(9)] + [pod(f"p{i}") for i in range(9)]
+    other = random.Random(7).sample(objects, len(objects))
+
+    assert list(read(*objects).cluster.nodes) == list(read(*other).cluster.nodes)
+    assert read(*objects).cluster == read(*other).cluster

@@ -1,0 +1,143 @@
+"""What a shard, a snapshot's configuration and options choose, and what they ask for in vain."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.policy import Policies
+from scheduler.policies.registry import ACTIONS, ALL_ACTIONS
+from tests.support.case import Case, ids
+from tests.support.world import shard
+from trainer_kai.cli.documents import Document
+from trainer_kai.cli.objects import Given, read_objects
+from trainer_kai.cli.site import Site, site_of
+from trainer_kai.errors import ConfigError
+
+LATER = [name for name in ALL_ACTIONS if name not in ACTIONS]
+
+
+def config(**spec: Any) -> dict[str, Any]:
+    """Return what a snapshot says of its scheduler."""
+    return {
+        "apiVersion": "snapshot.kai.scheduler/v1",
+        "kind": "SchedulerConfig",
+        "metadata": {"name": "snapshot.json"},
+        "spec": spec,
+    }
+
+
+def given(*objects: dict[str, Any]) -> Given:
+    """Read objects."""
+    return read_objects(Document("a.yaml", it) for it in objects)
+
+
+def site(*objects: dict[str, Any], actions: tuple[str, ...] = ("allocate",)) -> Site:
+    """Return what was chosen."""
+    return site_of(given(*objects), actions)
+
+
+def policies(*objects: dict[str, Any]) -> Policies:
+    """Return the policies that were chosen."""
+    return site(*objects).policies
+
+
+def test_the_defaults_are_those_of_kai() -> None:
+    """All plugins, all actions that are built; those that are not are named."""
+    chosen = site(actions=())
+
+    assert chosen.policies.actions == ACTIONS
+    assert chosen.policies.past_use == 1
+    assert chosen.scheduler_name == "kai-scheduler"
+    expected = f"not built yet, so it does not happen: {', '.join(LATER)}"
+    assert chosen.notes == ((expected,) if LATER else ())
+
+
+def test_a_shard_overrides_them() -> None:
+    """Plugins, their arguments, placement, and how much past use counts."""
+    plugins = {"priority": {"enabled": False}, "proportion": {"arguments": {"kValue": "3"}}}
+
+    chosen = policies(shard(plugins=plugins, placementStrategy={"gpu": "spread"}, kValue=2))
+
+    assert chosen.past_use == 3
+    assert len(chosen.unit_order) == len(policies().unit_order) - 1
+    assert chosen.scores != policies().scores
+    assert policies(shard(kValue=2)).past_use == 2
+    assert policies(shard(plugins={"proportion": {"enabled": False}})).quotas == ()
+
+
+def test_of_a_snapshot_plugins_count_that_are_named() -> None:
+    """A shard beside it has the last word."""
+    only = {"proportion": {"arguments": {"kValue": "3"}}}
+    snapshot = config(plugins=only, only=True, args={"scheduler-name": "other"})
+
+    assert policies(snapshot).unit_order == ()
+    assert policies(snapshot).past_use == 3
+    assert len(policies(snapshot, shard(plugins={"priority": {"enabled": True}})).unit_order) == 1
+    assert site(snapshot).scheduler_name == "other"
+
+
+def test_a_snapshot_asks_for_nothing_that_is_not_built() -> None:
+    """What it does is told, and left out."""
+    snapshot = config(actions={name: {"enabled": True} for name in ALL_ACTIONS})
+
+    chosen = site(snapshot, actions=())
+
+    assert chosen.policies.actions == ACTIONS
+    assert any(name in note for name in LATER for note in chosen.notes) == bool(LATER)
+
+
+def test_an_action_can_be_switched_off() -> None:
+    """Then nothing happens."""
+    assert site(shard(actions={"allocate": {"enabled": False}}), actions=()).policies.actions == ()
+
+
+def test_spreading_pods_leaves_consolidation_out() -> None:
+    """As KAI has it: so it is not told to be missing either."""
+    spread = site(shard(placementStrategy={"cpu": "spread"}), actions=())
+
+    assert not any("consolidation" in note for note in spread.notes)
+
+
+def test_an_unknown_plugin_is_told() -> None:
+    """With those that there are."""
+    (note,) = site(shard(plugins={"priorty": {"enabled": True}})).notes
+
+    assert note.startswith("plugin 'priorty' is unknown; there are")
+    assert "priority" in note
+
+
+REFUSED = [
+    Case("unknown", ((), ("allocat",)), "--actions: 'allocat' is unknown; there are allocate, "),
+    Case(
+        "unknown to a shard",
+        ((shard(actions={"x": {"enabled": True}}),), ()),
+        "a.yaml: SchedulingShard default: spec.actions: 'x' is unknown",
+    ),
+    Case(
+        "two shards",
+        ((shard(), {**shard(), "metadata": {"name": "b"}}), ()),
+        "a.yaml: SchedulingShard default: there can be only one: there is a.yaml: Sched",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=ids)
+def test_what_is_refused(
+    case: Case[tuple[tuple[dict[str, Any], ...], tuple[str, ...]], str],
+) -> None:
+    """By name, with what would be right."""
+    objects, actions = case.given
+
+    with pytest.raises(ConfigError) as caught:
+        site(*objects, actions=actions)
+
+    assert case.want in str(caught.value)
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_asked_for_and_not_built_is_refused(name: str) -> None:
+    """Whether options ask for it, or a shard."""
+    with pytest.raises(ConfigError, match=f"'{name}' is not built yet; there are allocate"):
+        site(actions=("allocate", name))
+    with pytest.raises(ConfigError, match=f"'{name}' is not built yet"):
+        site(shard(actions={name: {"enabled": True}}), actions=())

@@ -1,0 +1,235 @@
+"""What the podgrouper, and before it Trainer, JobSet and Job, would make of the workloads given.
+
+A JobSet whose pods have no group yet gets its groups, and its pods are told which; the podgrouper's
+own code says both. Of a TrainJob without a JobSet, and of a JobSet that nobody has begun, the pods
+are made that would be made first; those that come later their group anticipates.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.meta import Key, Meta, OwnerReference
+from trainer_kai.api.names import (
+    ADMITTED,
+    ADMITTED_MARK,
+    COMPLETION_INDEX,
+    CONTROLLER_UID,
+    GANG,
+    JOB_INDEX,
+    JOB_NAME,
+    JOB_TRACKING,
+    JOBSET_NAME,
+    JOBSET_UID,
+    POD_GROUP,
+    REPLICATED_JOB,
+    RESTART_ATTEMPT,
+)
+from trainer_kai.api.pod import Pod, PodStatus
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import JOBS, RUNTIMES
+from trainer_kai.api.share import one_set
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.cli.objects import UID, Given
+from trainer_kai.cli.preview import Surroundings, admitted
+from trainer_kai.podgrouper.plan import Assign, Known, is_ours, plan
+from trainer_kai.podgrouper.roster import Seen
+from trainer_kai.policy.census import sight
+from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.groups import Fields, Rules
+from trainer_kai.policy.stages import course, pods_of
+from trainer_kai.policy.units import outline
+
+__all__ = ["group_workloads"]
+
+_OVER: Final = frozenset({"Complete", "Failed"})
+
+
+class _Workload(NamedTuple):
+    """A JobSet, and whose name stands for it."""
+
+    jobset: JobSet
+    name: str
+    findings: tuple[Finding, ...] = ()
+
+
+def group_workloads(given: Given, rules: Rules) -> None:
+    """Make the groups and pods that are missing, and say what will never run."""
+    pods: dict[Key, list[Pod]] = {}  # by the JobSet they name
+    for pod in given.cluster.pods.values():
+        meta = pod.metadata
+        if JOBSET_NAME in meta.labels:
+            pods.setdefault(Key(meta.namespace, meta.labels[JOBSET_NAME]), []).append(pod)
+    jobsets = given.cluster.jobsets
+    found = [_Workload(_marked(it, rules), f"JobSet {key}") for key, it in jobsets.items()]
+    for key, job in given.trainjobs.items():
+        if key not in jobsets and key not in pods and not _is_idle(job):
+            found += _expanded(given, job, rules)
+    for it in found:
+        _group(given, it, pods.get(it.jobset.metadata.key, []), rules)
+
+
+def _is_idle(job: TrainJob) -> bool:
+    """Say whether a TrainJob is held back, or over."""
+    over = (it for it in job.status.conditions if it.type in _OVER and it.status == "True")
+    return job.spec.suspend or bool(job.metadata.deletion_timestamp) or any(over)
+
+
+def _expanded(given: Given, job: TrainJob, rules: Rules) -> Iterator[_Workload]:
+    """Yield the JobSet that Trainer would build, as admission would let it in."""
+    key, reference = job.metadata.key, job.spec.runtime_ref
+    space = key.namespace if reference.kind == RUNTIMES.kind else ""
+    runtime = given.runtimes.get((reference.kind, Key(space, reference.name)))
+    if runtime is None:
+        what = f"{reference.kind} {Key(space, reference.name)}"
+        given.notes.append(f"TrainJob {key}: left out: its {what} is in no file")
+        return
+    namespace = given.cluster.namespaces.get(key.namespace)
+    around = Surroundings(
+        mode="bundled",
+        scheduler_name=rules.scheduler_name,
+        default_queue=rules.default_queue,
+        namespace=namespace.metadata.labels if namespace else {},
+    )
+    jobset, findings = admitted(job, runtime, around)
+    meta = replace(jobset.metadata, uid=UID, creation_timestamp=job.metadata.creation_timestamp)
+    yield _Workload(replace(jobset, metadata=meta), f"TrainJob {key}", findings)
+
+
+def _marked(jobset: JobSet, rules: Rules) -> JobSet:
+    """Return a JobSet that asks for our scheduler by name as if admission had seen it."""
+    jobs = jobset.spec.replicated_jobs
+    names = {job.template.spec.template.spec.scheduler_name for job in jobs}
+    if ADMITTED in jobset.metadata.annotations or rules.scheduler_name not in names:
+        return jobset
+    whole = outline(jobset, rules.scheduler_name)
+    annotations = {**jobset.metadata.annotations, ADMITTED: ADMITTED_MARK}
+    marked = tuple(_with_gang(job, rules, whole.unit_of(job.name)) for job in jobs)
+    return replace(
+        jobset,
+        metadata=replace(jobset.metadata, annotations=annotations),
+        spec=replace(jobset.spec, replicated_jobs=marked),
+    )
+
+
+def _with_gang(job: ReplicatedJob, rules: Rules, unit: Any) -> ReplicatedJob:
+    template = job.template.spec.template
+    if unit is None or template.spec.scheduler_name != rules.scheduler_name:
+        return job
+    labels = {**template.metadata.labels, GANG: unit.suffix}
+    marked = replace(template, metadata=replace(template.metadata, labels=labels))
+    spec = replace(job.template.spec, template=marked)
+    return replace(job, template=replace(job.template, spec=spec))
+
+
+def _group(given: Given, it: _Workload, pods: list[Pod], rules: Rules) -> None:
+    """Give a JobSet its groups and its pods their places."""
+    cluster, jobset = given.cluster, it.jobset
+    made = [] if pods or _has_begun(jobset) else [*_first_pods(jobset)]
+    for pod in made:
+        cluster.pods.setdefault(pod.metadata.key, pod)
+    steps = plan(jobset, Known({}), map(_seen, (*pods, *made)), rules)
+    for finding in dict.fromkeys((*it.findings, *steps.outline.findings)):
+        if finding.blocks:
+            given.notes.append(f"{it.name}: never runs: {finding}")
+    owner = _own_uid(jobset.metadata)
+    for fields in steps.apply:
+        group = _group_of(fields, jobset.metadata, owner)
+        cluster.pod_groups.setdefault(group.metadata.key, group)
+    for assign in steps.assign:
+        cluster.pods[assign.key] = _assigned(cluster.pods[assign.key], assign)
+    meta = replace(jobset.metadata, uid=owner)
+    cluster.jobsets[meta.key] = replace(jobset, metadata=meta)
+
+
+def _own_uid(meta: Meta) -> str:
+    """Return what tells a JobSet from others, also where nobody knows its uid yet."""
+    return f"{meta.namespace}.{meta.name}" if meta.uid == UID else meta.uid
+
+
+def _group_of(fields: Fields, jobset: Meta, owner: str) -> PodGroup:
+    meta = fields["metadata"]
+    owners = [{**it, "uid": owner} for it in meta["ownerReferences"]]
+    own = {
+        **meta,
+        "uid": f"{meta['namespace']}.{meta['name']}",
+        "creationTimestamp": jobset.creation_timestamp,
+        "ownerReferences": owners,
+    }
+    return decode(PodGroup, encode({**fields, "metadata": own}))
+
+
+def _has_begun(jobset: JobSet) -> bool:
+    """Say whether JobSet has been at work, so that what is missing is gone; or has no work."""
+    status = jobset.status
+    is_known = bool(status.replicated_jobs_status or status.restarts or status.terminal_state)
+    return is_known or jobset.spec.suspend or not is_ours(jobset)
+
+
+def _seen(pod: Pod) -> Seen:
+    meta = pod.metadata
+    controller = meta.controller
+    return Seen(
+        key=meta.key,
+        uid=meta.uid,
+        job_uid=controller.uid if controller else "",
+        replicated_job=meta.labels.get(REPLICATED_JOB, ""),
+        job_index=meta.labels.get(JOB_INDEX, ""),
+        group=meta.annotations.get(POD_GROUP, ""),
+        sighting=sight(pod),
+    )
+
+
+def _assigned(pod: Pod, assign: Assign) -> Pod:
+    told = assign.fields["metadata"]
+    meta = replace(
+        pod.metadata,
+        annotations=one_set({**pod.metadata.annotations, **told["annotations"]}),
+        labels=one_set({**pod.metadata.labels, **told.get("labels", {})}),
+    )
+    return replace(pod, metadata=meta)
+
+
+def _first_pods(jobset: JobSet) -> Iterator[Pod]:
+    """Yield the pods that are there first: of whoever waits for nobody."""
+    way = course(jobset.spec)
+    later = {edge.after for edge in way.edges}
+    for job in jobset.spec.replicated_jobs:
+        if job.name in way.names and job.name not in later:
+            for replica in range(job.replicas):
+                yield from _pods(jobset, job, replica)
+
+
+def _pods(jobset: JobSet, job: ReplicatedJob, replica: int) -> Iterable[Pod]:
+    """Yield the pods of one Job."""
+    meta, template = jobset.metadata, job.template.spec.template
+    name = f"{meta.name}-{job.name}-{replica}"
+    uid = f"{meta.namespace}.{name}"
+    owner = OwnerReference(
+        api_version=JOBS.api_version, kind=JOBS.kind, name=name, uid=uid, controller=True
+    )
+    labels = {
+        **template.metadata.labels,
+        JOBSET_NAME: meta.name,
+        JOBSET_UID: meta.uid,
+        REPLICATED_JOB: job.name,
+        JOB_INDEX: str(replica),
+        RESTART_ATTEMPT: "0",
+        JOB_NAME: name,
+        CONTROLLER_UID: uid,
+    }
+    for index in range(pods_of(job)):
+        pod = Meta(
+            name=f"{name}-{index}",
+            namespace=meta.namespace,
+            uid=f"{uid}-{index:06}",
+            creation_timestamp=meta.creation_timestamp,
+            labels={**labels, COMPLETION_INDEX: str(index)},
+            annotations=template.metadata.annotations,
+            owner_references=(owner,),
+            finalizers=(JOB_TRACKING,),
+        )
+        yield Pod(metadata=pod, spec=template.spec, status=PodStatus(phase="Pending"))

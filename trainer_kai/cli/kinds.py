@@ -1,0 +1,271 @@
+"""The kinds that a simulation reads, and what is wrong with one of their objects by itself.
+
+What is wrong between objects, a queue without its parent or a sub-group above itself, is no fault
+here: the scheduler says it as a verdict.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from trainer_kai.api.meta import Meta, Object
+from trainer_kai.api.names import KAI, RESOURCE, RUN_AI
+from trainer_kai.api.node import Node
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    CLUSTER_RUNTIMES,
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    QUEUES,
+    RUNTIMES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    TRAINJOBS,
+)
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
+from trainer_kai.api.syntax import annotation_faults, label_faults
+from trainer_kai.api.validate import (
+    jobset_faults,
+    pod_faults,
+    podgroup_faults,
+    queue_faults,
+    runtime_faults,
+    topology_faults,
+    trainjob_faults,
+)
+from trainer_kai.errors import FieldError
+
+__all__ = [
+    "CONFIGS",
+    "KINDS",
+    "OPAQUE",
+    "REQUESTS",
+    "SHARDS",
+    "BindRequest",
+    "Faults",
+    "Placement",
+    "Shard",
+    "ShardSpec",
+    "Switch",
+    "faults_of",
+    "seconds",
+]
+
+Faults = Iterator[FieldError]
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Which pod goes where."""
+
+    pod_name: str = ""
+    selected_node: str = ""
+    selected_gpu_groups: tuple[str, ...] = msgspec.field(default=(), name="selectedGPUGroups")
+    backoff_limit: int | None = None
+
+
+class BindRequestStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How far KAI's binder is."""
+
+    phase: str = ""
+    failed_attempts: int = 0
+
+
+class BindRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A decision of KAI's scheduler that its binder carries out."""
+
+    metadata: Meta
+    spec: BindRequestSpec = BindRequestSpec()
+    status: BindRequestStatus = BindRequestStatus()
+
+    @property
+    def is_live(self) -> bool:
+        """Say whether it has come to pass, or still may."""
+        limit = self.spec.backoff_limit
+        is_over = limit is None or self.status.failed_attempts >= limit
+        return bool(self.spec.selected_node) and not (self.status.phase == "Failed" and is_over)
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A plugin or an action: whether it is on, and what it is told."""
+
+    enabled: bool | None = None
+    arguments: Mapping[str, str] = {}
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Whether pods are packed or spread."""
+
+    gpu: Literal["binpack", "spread"] = "binpack"
+    cpu: Literal["binpack", "spread"] = "binpack"
+
+
+class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What a site chooses; *only* is ours: plugins that are not named are off."""
+
+    partition_label_value: str = ""
+    placement_strategy: Placement | None = None
+    k_value: float | None = None
+    plugins: Mapping[str, Switch] = {}
+    actions: Mapping[str, Switch] = {}
+    args: Mapping[str, str] = {}
+    only: bool = False
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A SchedulingShard: how a site wants its scheduler."""
+
+    metadata: Meta
+    spec: ShardSpec = ShardSpec()
+
+
+REQUESTS: Final = Resource(
+    RUN_AI, "v1alpha2", "bindrequests", "BindRequest", namespaced=True, struct=BindRequest
+)
+SHARDS: Final = Resource(
+    KAI, "v1", "schedulingshards", "SchedulingShard", namespaced=False, struct=Shard
+)
+# What a snapshot of KAI's says of its scheduler, written like a shard.
+CONFIGS: Final = Resource(
+    "snapshot.kai.scheduler", "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
+)
+
+# Kinds that belong to a cluster and by which nothing is decided yet.
+OPAQUE: Final = frozenset(
+    {
+        ("", "ConfigMap"),
+        (RESOURCE, "ResourceClaim"),
+        (RESOURCE, "ResourceSlice"),
+        (RESOURCE, "DeviceClass"),
+        ("topology.node.k8s.io", "NodeResourceTopology"),
+    }
+)
+
+
+class _Kind(NamedTuple):
+    resource: Resource[Any]
+    faults: Callable[[Any], Faults]
+
+
+def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:
+    """Yield what is wrong with an object of one of the `KINDS`."""
+    yield from _times(it.metadata)
+    yield from KINDS[kind].faults(it)
+
+
+def seconds(text: str) -> int | None:
+    """Return a time as seconds since 1970; None for what is no time as RFC 3339 has it."""
+    if not _TIME.fullmatch(text):
+        return None
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _plain(it: Object) -> Faults:
+    yield from label_faults(it.metadata.labels, "metadata.labels")
+    yield from annotation_faults(it.metadata.annotations, "metadata.annotations")
+
+
+def _times(meta: Meta) -> Faults:
+    for name, text in (
+        ("creationTimestamp", meta.creation_timestamp),
+        ("deletionTimestamp", meta.deletion_timestamp),
+    ):
+        if text and seconds(text) is None:
+            message = f"{text!r} must be a time such as '2026-01-31T12:00:00Z'"
+            yield FieldError(f"metadata.{name}", message)
+
+
+def _node(node: Node) -> Faults:
+    yield from _plain(node)
+    yield from _amounts(node.status.allocatable, "status.allocatable")
+
+
+def _claim(claim: PersistentVolumeClaim) -> Faults:
+    yield from _plain(claim)
+    yield from _amounts(claim.spec.resources.requests, "spec.resources.requests")
+
+
+def _volume(volume: PersistentVolume) -> Faults:
+    yield from _plain(volume)
+    yield from _amounts(volume.spec.capacity, "spec.capacity")
+
+
+def _amounts(amounts: Mapping[str, Quantity], path: str) -> Faults:
+    for name, quantity in amounts.items():
+        try:
+            amount = milli(quantity)
+        except QuantityError as error:
+            yield FieldError(f"{path}[{name}]", str(error))
+            continue
+        if amount < 0:
+            yield FieldError(f"{path}[{name}]", f"{quantity} must not be negative")
+
+
+def _group(group: PodGroup) -> Faults:
+    """Look at all but the tree: what of it cannot be meant is a verdict."""
+    spec = group.spec
+    one = None if spec.min_member is not None else spec.min_sub_group
+    alone = replace(spec, sub_groups=(), min_sub_group=one)
+    yield from podgroup_faults(replace(group, spec=alone))
+    minima = [("spec", spec.min_sub_group, "minSubGroup")] if one is None else []
+    for i, sub in enumerate(spec.sub_groups):
+        minima.append((f"spec.subGroups[{i}]", sub.min_member, "minMember"))
+        minima.append((f"spec.subGroups[{i}]", sub.min_sub_group, "minSubGroup"))
+    for path, number, name in minima:
+        if number is not None and number < 0:
+            yield FieldError(f"{path}.{name}", f"{number} must be 0 or more")
+
+
+def _queue(queue: Queue) -> Faults:
+    """Look at all but the parent, if that is the queue itself: that is a verdict too."""
+    if queue.spec.parent_queue == queue.metadata.name:
+        queue = replace(queue, spec=replace(queue.spec, parent_queue=""))
+    yield from queue_faults(queue)
+
+
+def _each(rule: Callable[[Any], tuple[FieldError, ...]]) -> Callable[[Any], Faults]:
+    return lambda it: iter(rule(it))
+
+
+KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
+    (resource.group, resource.kind): _Kind(resource, faults)
+    for resource, faults in (
+        (NODES, _node),
+        (PODS, _each(pod_faults)),
+        (PODGROUPS, _group),
+        (QUEUES, _queue),
+        (TOPOLOGIES, _each(topology_faults)),
+        (PRIORITY_CLASSES, _plain),
+        (NAMESPACES, _plain),
+        (PVCS, _claim),
+        (PVS, _volume),
+        (STORAGE_CLASSES, _plain),
+        (PDBS, _plain),
+        (JOBSETS, _each(jobset_faults)),
+        (TRAINJOBS, _each(trainjob_faults)),
+        (RUNTIMES, _each(runtime_faults)),
+        (CLUSTER_RUNTIMES, _each(runtime_faults)),
+        (REQUESTS, _plain),
+        (SHARDS, _plain),
+        (CONFIGS, _plain),
+    )
+}

@@ -1,0 +1,218 @@
+"""A cluster out of plain objects: each read once, checked, and put where it belongs.
+
+All faults are told at once. What hand-written objects leave out is filled in the same way whatever
+their order: the namespace `default`, and for a uid the name.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from scheduler.state.cluster import Cluster
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.share import on_node
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.cli.documents import Document, read
+from trainer_kai.cli.kinds import KINDS, OPAQUE, BindRequest, Shard, faults_of, seconds
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["UID", "Given", "read_objects", "with_devices"]
+
+_DEFAULT_NAMESPACE: Final = "default"
+UID: Final = "UID"  # of a JobSet, as `trainer-kai plan` shows it
+_SHELVES: Final = {  # where a cluster has them
+    "Node": "nodes",
+    "Pod": "pods",
+    "PodGroup": "pod_groups",
+    "Queue": "queues",
+    "Topology": "topologies",
+    "PriorityClass": "priority_classes",
+    "Namespace": "namespaces",
+    "PersistentVolumeClaim": "claims",
+    "PersistentVolume": "volumes",
+    "StorageClass": "storage_classes",
+    "PodDisruptionBudget": "budgets",
+    "JobSet": "jobsets",
+}
+
+
+@dataclass(slots=True)
+class Given:
+    """What the objects are."""
+
+    cluster: Cluster
+    trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
+    runtimes: dict[tuple[str, Key], Runtime] = field(default_factory=dict)
+    shards: list[tuple[Document, Shard]] = field(default_factory=list)
+    configs: list[tuple[Document, Shard]] = field(default_factory=list)
+    newest: int = 0  # of all times that they say
+    notes: list[str] = field(default_factory=list)
+
+
+def read_objects(documents: Iterable[Document]) -> Given:
+    """Read them all; raise `ConfigError` with everything that is wrong."""
+    found: dict[tuple[str, str, Key], tuple[Document, Any]] = {}
+    faults: list[FieldError] = []
+    ignored: Counter[str] = Counter()
+    newest = 0
+    for document in documents:
+        kind = (document.group, document.kind)
+        if kind not in KINDS and kind not in OPAQUE:
+            ignored[f"ignored: {_spelt(document)}"] += 1
+            continue
+        told = [*_add(found, document, kind)]
+        faults += told
+        if not told:
+            newest = max(newest, _newest(document.fields))
+        if kind in OPAQUE:
+            ignored[f"read, but nothing is decided by it yet: {_spelt(document)}"] += 1
+    if faults:
+        raise ConfigError(faults)
+    given = _placed(found)
+    given.newest = newest
+    given.notes += (f"{what} ({count})" for what, count in sorted(ignored.items()))
+    return given
+
+
+def _spelt(document: Document) -> str:
+    version = document.fields.get("apiVersion", "")
+    return f"{version} {document.kind}" if document.kind else "an object without a kind"
+
+
+def _add(
+    found: dict[tuple[str, str, Key], tuple[Document, Any]],
+    document: Document,
+    kind: tuple[str, str],
+) -> Iterator[FieldError]:
+    """Add an object to those that were found; yield what is wrong with it."""
+    named = _named(document, kind)
+    if isinstance(named, FieldError):
+        yield FieldError(str(document), str(named))
+        return
+    meta = named.fields["metadata"]
+    key = Key(str(meta.get("namespace", "")), str(meta["name"]))
+    known = found.get((*kind, key))
+    if known is not None:
+        where = f", first in {known[0].file}" if known[0].file != named.file else ""
+        yield FieldError(str(named), f"metadata.name: is there twice{where}")
+        return
+    if kind in OPAQUE:
+        found[*kind, key] = named, None
+        return
+    try:
+        it = read(KINDS[kind].resource.struct, named)
+    except ConfigError as error:
+        yield from error.faults
+        return
+    found[*kind, key] = named, it
+    yield from (FieldError(str(named), str(fault)) for fault in faults_of(kind, it))
+
+
+def _named(document: Document, kind: tuple[str, str]) -> Document | FieldError:
+    """Fill in what tells an object apart from others."""
+    metadata = document.fields.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return FieldError("metadata", "must be there")
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
+    if not metadata.get("name") and not metadata.get("generateName"):
+        return FieldError("metadata.name", "must be there")
+    meta = {**metadata, "name": name}
+    if kind in OPAQUE:
+        return Document(document.file, {**document.fields, "metadata": meta})
+    resource = KINDS[kind].resource
+    if document.fields.get("apiVersion") != resource.api_version:
+        given = document.fields.get("apiVersion")
+        return FieldError("apiVersion", f"{given!r} must be {resource.api_version!r}")
+    meta["namespace"] = metadata.get("namespace") or _DEFAULT_NAMESPACE
+    if not resource.namespaced:
+        del meta["namespace"]
+    if not metadata.get("uid"):
+        full = f"{meta['namespace']}.{name}" if resource.namespaced else name
+        meta["uid"] = UID if resource.struct is JobSet else full
+    return Document(document.file, {**document.fields, "metadata": meta})
+
+
+def _newest(fields: Mapping[str, Any]) -> int:
+    """Return the newest time that an object says: of itself, its annotations, or its status."""
+    metadata = fields["metadata"]
+    texts = [metadata.get("creationTimestamp"), metadata.get("deletionTimestamp")]
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, Mapping):
+        texts += annotations.values()
+    texts += _texts(fields.get("status"))
+    times = (seconds(text) for text in texts if isinstance(text, str) and _is_like_a_time(text))
+    return max((time for time in times if time is not None), default=0)
+
+
+def _is_like_a_time(text: str) -> bool:
+    return len(text) >= 20 and text[10] == "T" and text[4] == "-"
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for it in value.values():
+            yield from _texts(it)
+    elif isinstance(value, list):
+        for it in value:
+            yield from _texts(it)
+
+
+def _placed(found: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> Given:
+    """Put each object where it belongs, in an order that is not that of the files."""
+    given = Given(Cluster())
+    requests: list[BindRequest] = []
+    for (_, kind, key), (document, it) in sorted(found.items(), key=lambda pair: pair[0]):
+        if it is None:
+            continue
+        if kind in _SHELVES:
+            getattr(given.cluster, _SHELVES[kind])[key if key.namespace else key.name] = it
+        elif kind == "TrainJob":
+            given.trainjobs[key] = it
+        elif kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
+            given.runtimes[kind, key] = it
+        elif kind == "BindRequest":
+            requests.append(it)
+        else:
+            (given.shards if kind == "SchedulingShard" else given.configs).append((document, it))
+    for request in requests:
+        _promise(given.cluster, request)
+    return given
+
+
+def _promise(cluster: Cluster, request: BindRequest) -> None:
+    """Put the pod of a live request on its node, unless it is another pod by now."""
+    key = Key(request.metadata.namespace, request.spec.pod_name or request.metadata.name)
+    pod = cluster.pods.get(key)
+    if pod is None or pod.spec.node_name or not request.is_live:
+        return
+    owners = {owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"}
+    if owners and pod.metadata.uid not in owners:
+        return
+    spec = on_node(pod.spec, request.spec.selected_node)
+    placed = replace(pod, spec=spec)
+    cluster.pods[key] = with_devices(placed, request.spec.selected_gpu_groups)
+
+
+def with_devices(pod: Pod, devices: tuple[str, ...]) -> Pod:
+    """Return a pod with the labels that say which shared devices it has."""
+    labels = {
+        name: value
+        for name, value in pod.metadata.labels.items()
+        if name != GPU_GROUP and not name.startswith(GPU_GROUP_PREFIX)
+    }
+    if not devices and len(labels) == len(pod.metadata.labels):
+        return pod
+    if len(devices) == 1:
+        labels[GPU_GROUP] = devices[0]
+    else:
+        labels |= {f"{GPU_GROUP_PREFIX}{device}": device for device in devices}
+    return replace(pod, metadata=replace(pod.metadata, labels=labels))

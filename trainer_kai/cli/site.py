@@ -1,0 +1,117 @@
+"""What a site has chosen, out of a SchedulingShard, a snapshot's configuration and options.
+
+What is asked for and not built yet is refused by name; what would be on by default is told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from scheduler.core.policy import Policies
+from scheduler.policies.registry import (
+    ACTIONS,
+    ALL_ACTIONS,
+    PLUGINS,
+    Choice,
+    PluginChoice,
+    choice_faults,
+    choose,
+)
+from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.cli.kinds import Placement, Shard
+from trainer_kai.cli.objects import Given
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["Site", "site_of"]
+
+
+class Site(NamedTuple):
+    """The policies, and whose pods they are for."""
+
+    policies: Policies
+    scheduler_name: str
+    notes: tuple[str, ...]
+
+
+def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> Site:
+    """Combine what a snapshot says, what a shard says, and what was asked for; the last wins."""
+    faults = [*_too_many(given), *_not_built(given, actions)]
+    if faults:
+        raise ConfigError(faults)
+    layers = [shard for _, shard in (*given.configs, *given.shards)]
+    choice = _combined(layers)
+    if actions:
+        choice = Choice(
+            choice.plugins,
+            choice.gpu_placement,
+            choice.cpu_placement,
+            {name: name in actions for name in ALL_ACTIONS},
+        )
+    notes = [*choice_faults(choice)]
+    known = {name: it for name, it in choice.plugins.items() if name in PLUGINS}
+    missing = [
+        name for name in ALL_ACTIONS if name not in ACTIONS and choice.actions.get(name, True)
+    ]
+    if missing:
+        notes.append(f"not built yet, so it does not happen: {', '.join(missing)}")
+    for document, shard in given.shards:
+        if shard.spec.partition_label_value:
+            notes.append(f"{document}: spec.partitionLabelValue is not looked at: all nodes count")
+    told = [shard.spec.args.get("scheduler-name", "") for shard in layers]
+    name = next(filter(None, (scheduler_name, *reversed(told))), SCHEDULER_NAME)
+    chosen = Choice(known, choice.gpu_placement, choice.cpu_placement, choice.actions)
+    return Site(choose(chosen), name, tuple(notes))
+
+
+def _too_many(given: Given) -> Iterator[FieldError]:
+    for group in (given.shards, given.configs):
+        for document, _ in group[1:]:
+            yield FieldError(str(document), f"there can be only one: there is {group[0][0]} too")
+
+
+def _not_built(given: Given, actions: Sequence[str]) -> Iterator[FieldError]:
+    """Yield the actions that are asked for in vain."""
+    asked = [("--actions", name) for name in actions]
+    for document, shard in given.shards if not actions else ():
+        asked += (
+            (f"{document}: spec.actions", name)
+            for name, switch in shard.spec.actions.items()
+            if switch.enabled
+        )
+    for path, name in asked:
+        if name not in ALL_ACTIONS:
+            yield FieldError(path, f"{name!r} is unknown; there are {', '.join(ALL_ACTIONS)}")
+        elif name not in ACTIONS:
+            yield FieldError(path, f"{name!r} is not built yet; there are {', '.join(ACTIONS)}")
+
+
+def _combined(layers: Sequence[Shard]) -> Choice:
+    plugins: dict[str, PluginChoice] = {}
+    actions: dict[str, bool] = {}
+    placement = Placement()
+    for shard in layers:
+        spec = shard.spec
+        placement = spec.placement_strategy or placement
+        if spec.k_value is not None:
+            plugins["proportion"] = PluginChoice(arguments={"kValue": str(spec.k_value)})
+        if spec.only:
+            plugins |= {name: PluginChoice(enabled=False) for name in PLUGINS}
+        for name, it in spec.plugins.items():
+            plugins[name] = _over(plugins.get(name), it.enabled, it.arguments, only=spec.only)
+        for name, it in spec.actions.items():
+            actions[name] = True if it.enabled is None else it.enabled
+    if "spread" in (placement.gpu, placement.cpu):
+        actions.setdefault("consolidation", False)  # it packs
+    return Choice(plugins, placement.gpu, placement.cpu, actions)
+
+
+def _over(
+    known: PluginChoice | None,
+    enabled: bool | None,
+    arguments: Mapping[str, str],
+    *,
+    only: bool,
+) -> PluginChoice:
+    """Say more of a plugin; arguments replace those that were there."""
+    before = known or PluginChoice()
+    on = True if only else before.enabled if enabled is None else enabled
+    return PluginChoice(on, arguments or before.arguments)
