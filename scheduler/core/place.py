@@ -7,7 +7,7 @@ from scheduler.core.chunks import Chunk, Part, Progress, is_satisfied
 from scheduler.core.decision import Admission, Placing, Reservation
 from scheduler.core.field import Field
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE, Cause, Slot, Tree
+from scheduler.core.model import NONE, Cause, Slot
 from scheduler.core.policy import Policies
 
 __all__ = ["Failure", "Placer"]
@@ -36,6 +36,7 @@ class Placer:
         self.ledger: Final = ledger
         self._policies = policies
         self._fields: dict[int, Field] = {}
+        self._now: dict[int, Progress] = {}  # of units that wait for room: what has it already
         self._shape_of: Final[list[int]] = ledger.snapshot.pods.shape.tolist()
 
     def field(self, shape: int) -> Field:
@@ -68,10 +69,21 @@ class Placer:
                 is_now = self.ledger.fits_idle(node, shape)
                 self.ledger.take(node, shape, is_now=is_now)
                 seats.append(_Seat(i, pod, node, shape, is_now))
-        tree = self.ledger.snapshot.units[unit].tree
-        if not all(seat.is_now for seat in seats) and not _starts_now(tree, parts, progress, seats):
+        return _admission(unit, parts, self._together(unit, parts, progress, seats))
+
+    def _together(
+        self, unit: int, parts: Chunk, progress: Progress, seats: list[_Seat]
+    ) -> list[_Seat]:
+        """Let all wait if one does, unless the unit has what it needs without those who wait."""
+        if unit not in self._now and all(seat.is_now for seat in seats):
+            return seats
+        before = self._now.get(unit, progress)
+        now = _with_those_now(before, parts, seats)
+        if not is_satisfied(self.ledger.snapshot.units[unit].tree, now):
+            now = before
             seats = [self._postponed(seat) for seat in seats]
-        return _admission(unit, parts, seats)
+        self._now[unit] = Progress(dict(now.pods), dict(now.later))
+        return seats
 
     def _node_for(self, shape: int, slot: Slot | None) -> int:
         field = self.field(shape)
@@ -87,14 +99,14 @@ class Placer:
         return seat._replace(is_now=False)
 
 
-def _starts_now(tree: Tree, parts: Chunk, progress: Progress, seats: list[_Seat]) -> bool:
-    """Say whether a unit has what it needs without those who wait for room."""
+def _with_those_now(progress: Progress, parts: Chunk, seats: list[_Seat]) -> Progress:
+    """Return a progress with what need not wait for room."""
     now = Progress(dict(progress.pods), dict(progress.later))
     for i, part in enumerate(parts):
         here = [seat for seat in seats if seat.part == i and seat.is_now]
         pods = tuple(seat.pod for seat in here if seat.pod != NONE)
         now.add((Part(part.leaf, pods, len(here) - len(pods)),))
-    return is_satisfied(tree, now)
+    return now
 
 
 def _admission(unit: int, parts: Chunk, seats: list[_Seat]) -> Admission:
