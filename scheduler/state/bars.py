@@ -35,16 +35,14 @@ class Bars:
         self._of_gang: Final[dict[int, Bar | None]] = {}
 
     def read(
-        self, gangs: Gangs, sharing: dict[int, Sharing], rules: tuple[KinRule, ...], after: GangRule
+        self, gangs: Gangs, sharing: dict[int, Sharing], of_claims: KinRule, after: GangRule
     ) -> None:
         """Work out what is wrong with pods, and what gangs have to wait for."""
         later = {number for gang in gangs.gangs for number, _ in gang.later.values()}
         ours = set(np.flatnonzero(gangs.is_ours).tolist()) & self._is_waiting
         for number in sorted(ours | later):
             kin = self._kins[number]
-            found = [*_of_pods(kin, sharing.get(number))]
-            for rule in rules:
-                found += rule(kin)
+            found = [*_of_pods(kin, sharing.get(number)), *of_claims(kin)]
             if found:
                 self._of_kin[number] = tuple(found)
         for gang in gangs.gangs:
@@ -61,9 +59,13 @@ class Bars:
         for number in np.flatnonzero(wanting).tolist():
             wanting[number] = not _is_silent(self.of_alone(number))
         for gang in gangs.gangs:
-            if not gang.is_suspended and not _is_silent(self._of_gang[gang.number]):
+            if self.is_heard(gang):
                 wanting[gang.kins] = gangs.counts[gang.kins]
         return wanting
+
+    def is_heard(self, gang: Gang) -> bool:
+        """Say whether a gang asks for room."""
+        return not gang.is_suspended and not _is_silent(self._of_gang[gang.number])
 
     def of_alone(self, kin: int) -> Bar | None:
         """Return what is in the way of pods on their own."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from scheduler.core.model import NONE, Bools, Ints, Kind, NodeFault
 from scheduler.state.asks import Asks
-from scheduler.state.gangs import Gangs
+from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.nodes import NodeRows
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import DONE, RELEASING, STATES, STUCK, THERE, WAITING, Roll
@@ -92,6 +92,22 @@ class QueueCharges:
         self._add(self.allocated, counted, there)
         self._add(self.fixed, counted, np.where(self._is_fixed[:size], there, 0))
         self._add(self.requested, counted, wanted)
+
+    def hold(self, gang: Gang, counted: Ints, slots: int, covered: int) -> None:
+        """Charge slots; *covered* ones are asked for by waiting pods already."""
+        kin = gang.kins[0]
+        queue = self._queue[kin]
+        if queue != NONE:
+            self.allocated[queue] += counted * slots
+            self.requested[queue] += counted * (slots - covered)
+            if self._is_fixed[kin]:
+                self.fixed[queue] += counted * slots
+
+    def expect(self, gang: Gang, counted: Ints, later: int) -> None:
+        """Ask for pods that come later and have no slots."""
+        queue = self._queue[gang.kins[0]]
+        if queue != NONE:
+            self.requested[queue] += counted * later
 
     def _add(self, table: Ints, counted: Ints, heads: Ints) -> None:
         chosen = np.flatnonzero((self._queue[: len(heads)] != NONE) & (heads > 0))

@@ -4,7 +4,7 @@ A pod belongs to the group that it names, if that has its sub-group. Into the gr
 pods of Jobs count, and of those only the newest attempt; the others just occupy their nodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from scheduler.state.cluster import Cluster
 from scheduler.state.kin import Kin
 from scheduler.state.roll import Roll
 from scheduler.state.terms import Stray, Terms
-from scheduler.state.trees import DEFAULT, group_bar, leaf_names
+from scheduler.state.trees import DEFAULT, group_bar, minima
 from trainer_kai.api.container import Container, Resources
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta
@@ -28,6 +28,7 @@ from trainer_kai.policy.anticipated import Anticipated, Later, read_anticipated
 __all__ = ["Gang", "Gangs"]
 
 _MOST_LATER: Final = 100_000
+_TOLD: Final = 8  # names in a message
 _WAKES_ON: Final = frozenset({"groups"})
 
 
@@ -53,8 +54,7 @@ class Gang:
         else:
             self.bar = group_bar(group)
         self.is_sound: Final = group is not None and self.bar is None
-        self.leaves: Final = leaf_names(group) if group and self.is_sound else (DEFAULT,)
-        self._known: Final = frozenset(self.leaves)
+        self.minima: Final = minima(group) if group and self.is_sound else {DEFAULT: 1}
         if group and self.is_sound:
             self._read_said(group.metadata.annotations.get(ANTICIPATED, ""))
 
@@ -63,9 +63,8 @@ class Gang:
         name = kin.labels.get(SUBGROUP, "")
         if not self.is_sound:
             return DEFAULT
-        if not name and self.leaves == (DEFAULT,):
-            return DEFAULT
-        return name if name in self._known else None
+        name = name or (DEFAULT if len(self.minima) == 1 else "")
+        return name if name in self.minima else None
 
     def refusal(self, kin: Kin) -> str | None:
         """Say why pods that name the group do not count."""
@@ -73,7 +72,7 @@ class Gang:
             return "is of a JobSet, and pods that no Job made name it"
         if self.leaf_of(kin) is not None:
             return None
-        right = ", ".join(self.leaves[:8]) + (", …" if len(self.leaves) > 8 else "")
+        right = ", ".join([*self.minima][:_TOLD]) + (", …" if len(self.minima) > _TOLD else "")
         name = kin.labels.get(SUBGROUP, "")
         named = f"the sub-group {name}, which it does not have" if name else "no sub-group"
         return f"has pods that name {named}; it has {right}"
@@ -174,11 +173,11 @@ class Gangs:
         for gang in self.gangs:
             for later in gang.said.later:
                 number = self._roll.add(_kin_of(later, gang.key, scheduler_name))
-                for leaf in _later_leaves(later, gang.leaves):
+                for leaf in _later_leaves(later, gang.minima):
                     gang.later[leaf] = number, min(max(later.count, 0), _MOST_LATER)
 
 
-def _later_leaves(later: Later, leaves: tuple[str, ...]) -> Iterator[str]:
+def _later_leaves(later: Later, leaves: Iterable[str]) -> Iterator[str]:
     for leaf in leaves:
         index = leaf.removeprefix(later.sub_group_prefix)
         is_its = leaf.startswith(later.sub_group_prefix) and index.isdecimal()

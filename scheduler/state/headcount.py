@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.model import Bools, Ints
+from scheduler.core.model import NONE, Bools, Ints
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.roll import (
     DONE,
@@ -46,6 +46,11 @@ class Headcount:
         """Return how many pods of a leaf need not come any more."""
         states = (WAITING, GATED, THERE, SUCCEEDED)
         return sum(self.of(gang, leaf, state) for state in states)
+
+    def later(self, gang: Gang, leaf: str) -> int:
+        """Return how many pods of a leaf do not exist yet."""
+        _, count = gang.later.get(leaf, (NONE, 0))
+        return 0 if gang.is_suspended else max(count - self.existing(gang, leaf), 0)
 
     def is_begun(self, gang: Gang) -> bool:
         """Say whether some of a gang has its place, or the promise of one."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from scheduler.core.model import NONE
 from trainer_kai.api.affinity import Affinity, PodAffinityTerm
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
@@ -43,6 +44,7 @@ class Kin:
         "controller",
         "labels",
         "namespace",
+        "number",
         "own_name",
         "pod",
         "spec",
@@ -63,6 +65,7 @@ class Kin:
         has_own = any(volume.ephemeral for volume in pod.spec.volumes)
         self.own_name: Final = key.name if has_own else ""
         self.spec_number = 0
+        self.number = NONE
         self._demand: Amounts | str | None = None
 
     @property

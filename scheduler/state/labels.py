@@ -81,6 +81,10 @@ class NodeLabels:
         column = self.key(_NAME, is_field=True)
         return ((Require(column, _some(self._codes[column], (name,))),),)
 
+    def nowhere(self) -> Alternatives:
+        """Return what no node has."""
+        return ((Require(self.key(_NAME, is_field=True), frozenset()),),)
+
     def _one_of(self, name: str, values: Iterable[str]) -> Require:
         column = self.key(name)
         return Require(column, _some(self._codes[column], values))

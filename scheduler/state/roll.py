@@ -61,6 +61,7 @@ class Roll:
     def _enter(self, kin: Kin) -> int:
         number = self._known.setdefault(_content(kin), len(self.kins))
         if number == len(self.kins):
+            kin.number = number
             self.kins.append(kin)
         return number
 

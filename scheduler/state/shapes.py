@@ -8,6 +8,7 @@ from scheduler.state.asks import Asks
 from scheduler.state.kin import Kin
 from scheduler.state.labels import Alternatives
 from scheduler.state.nodes import NodeRows
+from scheduler.state.ties import Ties
 
 __all__ = ["Shapes"]
 
@@ -15,10 +16,11 @@ __all__ = ["Shapes"]
 class Shapes:
     """The rows, made as they are asked for."""
 
-    def __init__(self, kins: list[Kin], asks: Asks, nodes: NodeRows) -> None:
+    def __init__(self, kins: list[Kin], asks: Asks, nodes: NodeRows, ties: Ties) -> None:
         self._kins: Final = kins
         self._asks: Final = asks
         self._nodes: Final = nodes
+        self._ties: Final = ties
         self._of_kin: Final[dict[int, Shape]] = {}
         self._row_of_kin: Final[dict[tuple[int, int], int]] = {}
         self._rows: Final[dict[Shape, int]] = {}
@@ -50,12 +52,18 @@ class Shapes:
         kin = self._kins[number]
         cpu, memory, gpu = self._asks.counted[number].tolist()
         shares = self._asks.sharing.get(number)
+        bonds = self._ties.neighbours.of(number)
         return Shape(
             request=tuple(self._asks.request[number].tolist()),
             counted=(cpu, memory, gpu),
             has_gpu=self._asks.has_gpu(number),
             tolerates=self._tolerates(kin),
             any_of=self._any_of(kin),
+            takes=self._ties.ports.takes(number),
+            avoids=self._ties.ports.avoids(number),
+            **bonds._asdict(),
+            claims=self._ties.claims.rows(kin, one_pod=False),
+            own_claims=self._ties.claims.rows(kin, one_pod=True),
             devices=shares.devices if shares else 0,
             share=shares.thousandths if shares else 0,
         )
@@ -71,7 +79,7 @@ class Shapes:
         found = self._selected.get(kin.spec_number)
         if found is None:
             found = self._selected[kin.spec_number] = tuple(self._wishes(kin))
-        return found
+        return found + self._ties.claims.any_of(kin)
 
     def _wishes(self, kin: Kin) -> list[Alternatives]:
         spec, labels = kin.spec, self._nodes.labels

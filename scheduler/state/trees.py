@@ -1,13 +1,14 @@
 """The tree of a group: which leaves it has, and how many of what it needs."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from scheduler.core.model import Bar, Group, Leaf, Tree, Verdict
 from trainer_kai.api.podgroup import PodGroup, SubGroup
 from trainer_kai.api.validate import podgroup_faults
 
-__all__ = ["DEFAULT", "Plant", "flat", "group_bar", "leaf_names", "tree"]
+__all__ = ["DEFAULT", "Plant", "group_bar", "minima", "tree"]
 
 Plant: TypeAlias = Callable[[str, int], Leaf]  # makes a leaf of its name and its minimum
 
@@ -20,44 +21,60 @@ _MOST: Final = 2**31 - 1  # of what Kubernetes counts
 def group_bar(group: PodGroup) -> Bar | None:
     """Return what is wrong with a group by its own rules."""
     faults = [str(fault) for fault in podgroup_faults(group)]
-    if not faults and _depth(group) > _DEEPEST:
-        faults = [f"spec.subGroups: there are more than {_DEEPEST} levels"]
+    if not faults:
+        faults = [*_impossible(group)]
     if not faults:
         return None
     return Bar(Verdict.MISCONFIGURED, "; ".join(faults), frozenset({"groups"}))
 
 
-def leaf_names(group: PodGroup) -> tuple[str, ...]:
-    """Return the leaves of a group that is as it should be."""
-    inner = {sub.parent for sub in group.spec.sub_groups}
-    names = tuple(sub.name for sub in group.spec.sub_groups if sub.name not in inner)
-    return names or (DEFAULT,)
+def minima(group: PodGroup) -> dict[str, int]:
+    """Return the leaves of a group that is as it should be, and how many pods each needs."""
+    spec = group.spec
+    if not spec.sub_groups:
+        return {DEFAULT: _at_most(1 if spec.min_member is None else spec.min_member)}
+    inner = {sub.parent for sub in spec.sub_groups}
+    return {
+        sub.name: _at_most(sub.min_member or 0) for sub in spec.sub_groups if sub.name not in inner
+    }
 
 
 def tree(group: PodGroup, plant: Plant) -> Tree:
     """Return the tree of a group that is as it should be."""
     spec = group.spec
+    least = minima(group)
     if not spec.sub_groups:
-        return plant(DEFAULT, _at_most(1 if spec.min_member is None else spec.min_member))
+        return plant(DEFAULT, least[DEFAULT])
     below: dict[str, list[SubGroup]] = {}
     for sub in spec.sub_groups:
         below.setdefault(sub.parent, []).append(sub)
-    return _inner("", spec.min_sub_group, below, plant)
+    return _inner(("", spec.min_sub_group), below, lambda name: plant(name, least[name]))
 
 
-def flat(minimum: int, plant: Plant) -> Leaf:
-    """Return the tree of pods without a group, or of a group that cannot be meant."""
-    return plant(DEFAULT, minimum)
+def _inner(
+    top: tuple[str, int | None], below: dict[str, list[SubGroup]], plant: Callable[[str], Leaf]
+) -> Group:
+    name, minimum = top
+    children = tuple(
+        _inner((sub.name, sub.min_sub_group), below, plant)
+        if sub.name in below
+        else plant(sub.name)
+        for sub in below[name]
+    )
+    return Group(name, len(children) if minimum is None else _at_most(minimum), children)
 
 
-def _inner(name: str, minimum: int | None, below: dict[str, list[SubGroup]], plant: Plant) -> Group:
-    children: list[Tree] = []
-    for sub in below[name]:
-        if sub.name in below:
-            children.append(_inner(sub.name, sub.min_sub_group, below, plant))
-        else:
-            children.append(plant(sub.name, _at_most(sub.min_member or 0)))
-    return Group(name, len(children) if minimum is None else _at_most(minimum), tuple(children))
+def _impossible(group: PodGroup) -> Iterator[str]:
+    """Yield what no pods could satisfy."""
+    if _depth(group) > _DEEPEST:
+        yield f"spec.subGroups: there are more than {_DEEPEST} levels"
+    below = Counter(sub.parent for sub in group.spec.sub_groups)
+    asked = [("spec", "", group.spec.min_sub_group)] if below else []
+    for i, sub in enumerate(group.spec.sub_groups):
+        asked.append((f"spec.subGroups[{i}]", sub.name, sub.min_sub_group))
+    for path, name, number in asked:
+        if number is not None and number > below[name]:
+            yield f"{path}.minSubGroup: {number} is more than the {below[name]} that there are"
 
 
 def _at_most(number: int) -> int:

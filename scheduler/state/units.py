@@ -1,16 +1,16 @@
 """Units: each gang that wants or has something, and each pod that is on its own."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model import NONE, Ints, Leaf, Pods, PodState, Slot, Unit
+from scheduler.core.model import NONE, Ints, Leaf, Pods, PodState, Unit
 from scheduler.state.bars import Bars
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.headcount import Headcount
+from scheduler.state.holdings import Holdings
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import (
     DONE,
@@ -25,7 +25,7 @@ from scheduler.state.roll import (
 from scheduler.state.shapes import Shapes
 from scheduler.state.standing import Standing, Standings
 from scheduler.state.terms import epoch_s
-from scheduler.state.trees import DEFAULT, flat, tree
+from scheduler.state.trees import DEFAULT, tree
 from trainer_kai.api.meta import Key, Meta
 
 __all__ = ["Units"]
@@ -61,7 +61,7 @@ class Units:
     bars: Bars
     queues: QueueRows
     shapes: Shapes
-    slots: Mapping[int, Mapping[str, tuple[Slot, ...]]]  # by gang, by leaf
+    holdings: Holdings
 
     def table(self) -> tuple[tuple[Unit, ...], tuple[Key, ...], Pods]:
         """Return the units, oldest first, their names, and the rows of their pods."""
@@ -77,7 +77,7 @@ class Units:
             return self._leaf(gang, name, minimum)
 
         group = gang.group
-        whole = tree(group, plant) if group and gang.is_sound else flat(1, plant)
+        whole = tree(group, plant) if group and gang.is_sound else plant(DEFAULT, 1)
         bar = self.bars.of_gang(gang)
         unit = Unit(
             name=str(gang.key),
@@ -91,15 +91,15 @@ class Units:
         return _Entry(self._age(gang), unit, gang.number, NONE)
 
     def _leaf(self, gang: Gang, name: str, minimum: int) -> Leaf:
-        kin, count = gang.later.get(name, (NONE, 0))
-        later = max(count - self.heads.existing(gang, name), 0) if not gang.is_suspended else 0
+        kin, _ = gang.later.get(name, (NONE, 0))
+        later = self.heads.later(gang, name)
         return Leaf(
             name=name,
             minimum=minimum,
             waiting=self.heads.waiting(gang, name),
             there=self.heads.of(gang, name, THERE),
             succeeded=self.heads.of(gang, name, SUCCEEDED),
-            slots=self.slots.get(gang.number, {}).get(name, ()),
+            slots=self.holdings.of(gang, name),
             later=later,
             later_shape=self.shapes.row(kin) if kin != NONE and later else NONE,
         )

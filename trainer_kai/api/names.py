@@ -148,5 +148,6 @@ TLS_SECRET: Final = "kubernetes.io/tls"  # noqa: S105 - the type of a Secret
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # label that every namespace has
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"  # annotation of claims
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"  # of a class: somebody makes its volumes
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"  # annotation of claims
 MIRROR_POD: Final = "kubernetes.io/config.mirror"

@@ -1,0 +1,194 @@
+"""Claims of pods: where their volumes can be reached, and who else uses them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.core.model import NONE, Bar, Verdict
+from scheduler.state.charges import Lying
+from scheduler.state.cluster import Cluster
+from scheduler.state.kin import Kin
+from scheduler.state.labels import Alternatives, NodeLabels
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
+from trainer_kai.api.quantity import QuantityError, whole
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+__all__ = ["Claims"]
+
+_WAKES_ON: Final = frozenset({"claims", "volumes"})
+_ONE_NODE: Final = "ReadWriteOnce"
+_ONE_POD: Final = "ReadWriteOncePod"
+_STORAGE: Final = "storage"
+
+
+class _Use(NamedTuple):
+    """Of one kin: what its claims ask of nodes, and what is wrong with them."""
+
+    any_of: tuple[Alternatives, ...] = ()
+    bars: tuple[Bar, ...] = ()
+
+
+class Claims:
+    """The claims that several pods use, as rows; and for each kin what its claims mean."""
+
+    def __init__(self, cluster: Cluster, kins: list[Kin], labels: NodeLabels) -> None:
+        self._cluster: Final = cluster
+        self._kins: Final = kins
+        self._labels: Final = labels
+        self._uses: Final[dict[int, _Use]] = {}
+        self._rows: Final[dict[Key, int]] = {}
+        self._users: Final[dict[Key, list[int]]] = {}
+        self.node: tuple[int, ...] = ()  # by row
+        self.users: tuple[int, ...] = ()  # by row
+
+    def read(self, heads: Iterable[tuple[int, int]], on: Lying) -> None:
+        """Find who shares claims; *heads* are kin, and how many pods of each are not done."""
+        number_of: dict[Key, int] = {}
+        for kin, count in heads:
+            for claim in dict.fromkeys(_named(self._kins[kin])):
+                number_of[claim] = number_of.get(claim, 0) + count
+                self._users.setdefault(claim, []).append(kin)
+        for claim in sorted(number_of):
+            if number_of[claim] > 1 and self._is_exclusive(claim):
+                self._rows[claim] = len(self._rows)
+        placed = [self._placed(claim, on) for claim in self._rows]
+        self.node = tuple(node for node, _ in placed)
+        self.users = tuple(users for _, users in placed)
+
+    def bars(self, kin: Kin) -> tuple[Bar, ...]:
+        """Return why claims keep pods from being placed at all."""
+        return self._use(kin).bars
+
+    def any_of(self, kin: Kin) -> tuple[Alternatives, ...]:
+        """Return from where volumes can be reached, or where they can be made."""
+        return self._use(kin).any_of
+
+    def rows(self, kin: Kin, *, one_pod: bool) -> tuple[int, ...]:
+        """Return the shared claims of pods that one node, or one pod, may use at a time."""
+        if not kin.spec.volumes:
+            return ()
+        return tuple(
+            self._rows[claim]
+            for claim in dict.fromkeys(_named(kin))
+            if claim in self._rows and (_ONE_POD in self._modes(claim)) == one_pod
+        )
+
+    def _modes(self, claim: Key) -> tuple[str, ...]:
+        known = self._cluster.claims.get(claim)
+        return known.spec.access_modes if known else ()
+
+    def _is_exclusive(self, claim: Key) -> bool:
+        modes = self._modes(claim)
+        return _ONE_POD in modes or set(modes) == {_ONE_NODE}
+
+    def _placed(self, claim: Key, on: Lying) -> tuple[int, int]:
+        """Return on which node a claim is in use, and by how many pods."""
+        is_user = np.isin(on.kin, self._users[claim])
+        nodes = on.node[is_user]
+        return (int(nodes.min()) if len(nodes) else NONE), int(on.heads[is_user].sum())
+
+    def _use(self, kin: Kin) -> _Use:
+        if not kin.spec.volumes:
+            return _FREE
+        use = self._uses.get(kin.number)
+        if use is None:
+            found = [self._one(claim, kin) for claim in dict.fromkeys(_named(kin))]
+            use = self._uses[kin.number] = _Use(
+                tuple(places for places in found if not isinstance(places, Bar) and places),
+                tuple(bar for bar in found if isinstance(bar, Bar)),
+            )
+        return use
+
+    def _one(self, key: Key, kin: Kin) -> Alternatives | Bar:
+        """Return where a claim can be used, nothing for everywhere; or why nowhere."""
+        claim = self._cluster.claims.get(key)
+        if claim is None:
+            if kin.own_name:
+                message = f"{kin.title}: its claim {key.name} has not been made yet"
+                return Bar(Verdict.NO_NODE_MATCHES, message, _WAKES_ON)
+            return _wrong(f"{kin.title}: claim {key.name} does not exist")
+        if claim.metadata.deletion_timestamp:
+            return _wrong(f"{kin.title}: claim {key.name} is being deleted")
+        if claim.status.phase == "Lost":
+            return _wrong(f"{kin.title}: claim {key.name} has lost its volume")
+        if claim.spec.volume_name:
+            return self._bound(claim, kin)
+        return self._unbound(claim, kin)
+
+    def _bound(self, claim: PersistentVolumeClaim, kin: Kin) -> Alternatives | Bar:
+        name = claim.spec.volume_name
+        volume = self._cluster.volumes.get(name)
+        if volume is None:
+            claimed = f"{kin.title}: claim {claim.metadata.name}"
+            return _wrong(f"{claimed} has the volume {name}, which does not exist")
+        return self._reached(volume) or ()
+
+    def _unbound(self, claim: PersistentVolumeClaim, kin: Kin) -> Alternatives | Bar:
+        known = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
+        if known is None or known.volume_binding_mode != "WaitForFirstConsumer":
+            message = f"{kin.title}: claim {claim.metadata.name} is not bound to a volume yet"
+            return Bar(Verdict.NO_NODE_MATCHES, message, _WAKES_ON)
+        node = claim.metadata.annotations.get(SELECTED_NODE)
+        if node:
+            return self._labels.at_node(node)
+        if known.provisioner != NO_PROVISIONER:
+            return self._labels.of_topologies(known.allowed_topologies)
+        return self._left(claim, known, kin)
+
+    def _left(
+        self, claim: PersistentVolumeClaim, known: StorageClass, kin: Kin
+    ) -> Alternatives | Bar:
+        """Return where there are volumes that nobody has."""
+        volumes = self._cluster.volumes
+        free = [volumes[name] for name in sorted(volumes) if _suits(volumes[name], claim)]
+        if not free:
+            message = (
+                f"{kin.title}: no volume of the class {known.metadata.name} is left"
+                f" for claim {claim.metadata.name}"
+            )
+            return Bar(Verdict.NO_NODE_MATCHES, message, _WAKES_ON)
+        places = [self._reached(volume) for volume in free]
+        if any(place is None for place in places):
+            return ()
+        return tuple(dict.fromkeys(one for place in places for one in place or ()))
+
+    def _reached(self, volume: PersistentVolume) -> Alternatives | None:
+        """Return from where a volume can be reached; None is from everywhere."""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return None
+        return self._labels.of_selector(affinity.required) or self._labels.nowhere()
+
+
+def _named(kin: Kin) -> Iterator[Key]:
+    for volume in kin.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield Key(kin.namespace, volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            yield Key(kin.namespace, f"{kin.own_name}-{volume.name}")
+
+
+def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Say whether a volume may become that of a claim."""
+    spec, kept_for = volume.spec, volume.spec.claim_ref
+    if volume.status.phase not in {"", "Available"} or volume.metadata.deletion_timestamp:
+        return False
+    if kept_for is not None and (kept_for.namespace, kept_for.name) != claim.metadata.key:
+        return False
+    if spec.storage_class_name != claim.spec.storage_class_name:
+        return False
+    try:
+        size = whole(spec.capacity.get(_STORAGE, 0))
+        is_large = size >= whole(claim.spec.resources.requests.get(_STORAGE, 0))
+    except QuantityError:
+        return False
+    return is_large and set(claim.spec.access_modes) <= set(spec.access_modes)
+
+
+def _wrong(message: str) -> Bar:
+    return Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
+
+
+_FREE: Final = _Use()

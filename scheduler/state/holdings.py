@@ -1,0 +1,105 @@
+"""The slots that gangs hold: whose they are, where they are, and what they keep from others.
+
+They are held only while some of the gang has its place or the promise of one, and only for pods
+that have none: a slot whose pod has come to lie somewhere is let go.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from scheduler.core.model import NONE, Ints, Slot
+from scheduler.state.gangs import Gang, Gangs
+from scheduler.state.headcount import Headcount
+from scheduler.state.nodes import NodeRows
+from scheduler.state.reserved import SlotAt, read_reserved
+from scheduler.state.roll import SUCCEEDED, THERE, Roll
+from scheduler.state.shapes import Shapes
+from scheduler.state.terms import Stray
+from trainer_kai.api.names import RESERVED
+
+__all__ = ["Holdings"]
+
+
+class Holdings:
+    """By gang and leaf."""
+
+    def __init__(self, roll: Roll, gangs: Gangs, heads: Headcount, nodes: NodeRows) -> None:
+        self._roll: Final = roll
+        self._gangs: Final = gangs
+        self._heads: Final = heads
+        self._nodes: Final = nodes
+        self._slots: Final[dict[int, dict[str, tuple[Slot, ...]]]] = {}
+        self._texts: Final[list[tuple[Gang, str]]] = []
+        self._kin_of_leaf: Final[dict[tuple[int, str], int]] = {}
+        self.strays: Final[list[Stray]] = []
+
+    def read(self, shapes: Shapes) -> None:
+        """Read the annotations of all gangs."""
+        for gang in self._heads.listed:
+            text = gang.group.metadata.annotations.get(RESERVED, "") if gang.group else ""
+            if text:
+                self._texts.append((gang, text))
+                self._read_one(gang, text, shapes)
+
+    def of(self, gang: Gang, leaf: str) -> tuple[Slot, ...]:
+        """Return the slots of a leaf."""
+        return self._slots.get(gang.number, {}).get(leaf, ())
+
+    def texts(self) -> list[tuple[Gang, str]]:
+        """Return what the annotations say."""
+        return self._texts
+
+    def charges(self) -> Iterator[tuple[Gang, str, int, tuple[Slot, ...]]]:
+        """Yield what is held: for which leaf, in pods of which kin."""
+        for gang in self._heads.listed:
+            for leaf, slots in self._slots.get(gang.number, {}).items():
+                yield gang, leaf, self._kin_of_leaf[gang.number, leaf], slots
+
+    def _read_one(self, gang: Gang, text: str, shapes: Shapes) -> None:
+        found = read_reserved(text)
+        if isinstance(found, str):
+            message = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
+            self.strays.append(Stray(gang.key, message))
+            return
+        if gang.is_suspended or not gang.is_sound or not self._heads.is_begun(gang):
+            return
+        for leaf, minimum in gang.minima.items():
+            held, kin = found.get(leaf, ()), self._kin(gang, leaf)
+            if held and kin != NONE:
+                shape = shapes.row(kin)
+                kept = self._kept(gang, leaf, held, minimum)
+                slots = tuple(Slot(self._nodes.row[one.node], shape, one.cause) for one in kept)
+                self._kin_of_leaf[gang.number, leaf] = kin
+                self._slots.setdefault(gang.number, {})[leaf] = slots
+
+    def _kin(self, gang: Gang, leaf: str) -> int:
+        """Return of which kin the pods of a leaf will be: as foretold, else as those that came."""
+        kin, _ = gang.later.get(leaf, (NONE, 0))
+        if kin != NONE or leaf not in gang.seats:
+            return kin
+        seat = gang.seats[leaf]
+        return next(number for number in reversed(gang.kins) if self._gangs.seat[number] == seat)
+
+    def _kept(self, gang: Gang, leaf: str, held: tuple[SlotAt, ...], minimum: int) -> list[SlotAt]:
+        """Return the slots on nodes that exist, less those that pods have taken by now."""
+        _, count = gang.later.get(leaf, (NONE, minimum))
+        done = self._heads.of(gang, leaf, THERE) + self._heads.of(gang, leaf, SUCCEEDED)
+        kept = [one for one in held if one.node in self._nodes.row]
+        surplus = len(kept) - max(count - done, 0)
+        lying = self._lying(gang, leaf) if surplus > 0 else Counter()
+        for one in list(kept):
+            if surplus > 0 and lying[one.node] > 0:
+                lying[one.node] -= 1
+                surplus -= 1
+                kept.remove(one)
+        return kept[: len(kept) - max(surplus, 0)]
+
+    def _lying(self, gang: Gang, leaf: str) -> Counter[str]:
+        """Return on which nodes pods of a leaf lie."""
+        seat = gang.seats.get(leaf, NONE)
+        kins = [number for number in gang.kins if self._gangs.seat[number] == seat]
+        rows: Ints = self._roll.node[np.isin(self._roll.kin, kins) & (self._roll.state == THERE)]
+        return Counter(self._nodes.names[row] for row in rows.tolist() if row != NONE)

@@ -1,0 +1,139 @@
+"""Who wants to be near whom, who keeps away from whom, and how many of them lie where."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model import Spread, Term
+from scheduler.state.charges import Lying
+from scheduler.state.kin import Kin, pod_terms
+from scheduler.state.labels import NodeLabels
+from scheduler.state.selectors import Namespaces, Selectors, of_spread, of_term
+from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
+
+__all__ = ["Bonds", "NeighbourRows"]
+
+_MOST: Final = 2**31 - 1
+
+
+class Bonds(NamedTuple):
+    """Of one kin."""
+
+    matches: tuple[int, ...] = ()
+    near: tuple[Term, ...] = ()
+    is_own_neighbour: bool = False
+    apart: tuple[int, ...] = ()
+    shunned: tuple[int, ...] = ()
+    spread: tuple[Spread, ...] = ()
+
+
+class NeighbourRows:
+    """Selectors and terms of anti-affinity, as far as pods that lie or wait somewhere have them."""
+
+    def __init__(self, kins: list[Kin], labels: NodeLabels, namespaces: Namespaces) -> None:
+        self._kins: Final = kins
+        self._labels: Final = labels
+        self._namespaces: Final = namespaces
+        self._selectors: Final = Selectors()
+        self._terms: Final[dict[Term, int]] = {}
+        self._near: Final[dict[int, tuple[Term, ...]]] = {}
+        self._apart: Final[dict[int, tuple[int, ...]]] = {}
+        self._spread: Final[dict[int, tuple[tuple[int, TopologySpread], ...]]] = {}
+        self._matches: Final[dict[int, tuple[int, ...]]] = {}
+        self._by_selector: Final[dict[int, list[int]]] = {}  # rows of terms
+        self._bonds: Final[dict[int, Bonds]] = {}
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Return the terms of anti-affinity."""
+        return tuple(self._terms)
+
+    def read(self, kins: Iterable[int]) -> None:
+        """Read what pods say of others; before this is done for all, nobody's bonds are known."""
+        for number in kins:
+            spec = self._kins[number].spec
+            if spec.affinity is not None:
+                self._read_affinity(number)
+            if spec.topology_spread_constraints:
+                self._spread[number] = tuple(self._spreads(number))
+        for term, row in self._terms.items():
+            self._by_selector.setdefault(term.selector, []).append(row)
+
+    def of(self, number: int) -> Bonds:
+        """Return the bonds of a kin."""
+        bonds = self._bonds.get(number)
+        if bonds is None:
+            bonds = self._bonds[number] = self._made(number)
+        return bonds
+
+    def counts(self, on: Lying, nodes: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the pods that each selector matches, and those that have each term, [.., node]."""
+        counts = np.zeros((len(self._selectors.rows), nodes), dtype=np.int32)
+        holders = np.zeros((len(self._terms), nodes), dtype=np.int32)
+        if not len(counts):
+            return counts, holders
+        staying_only = [selector.only_staying for selector in self._selectors.rows]
+        kins, starts = np.unique(on.kin, return_index=True)
+        ends = [*starts.tolist()[1:], len(on.kin)]
+        for kin, start, end in zip(kins.tolist(), starts.tolist(), ends, strict=True):
+            if not (self._matching(kin) or kin in self._apart):
+                continue
+            where, heads = on.node[start:end], on.heads[start:end]
+            staying = heads - on.going[start:end]
+            for row in self._matching(kin):
+                counts[row, where] += (staying if staying_only[row] else heads).astype(np.int32)
+            for row in self._apart.get(kin, ()):
+                holders[row, where] += heads.astype(np.int32)
+        return counts, holders
+
+    def _read_affinity(self, number: int) -> None:
+        kin = self._kins[number]
+        near = (self._term(kin, term) for term in pod_terms(kin.spec.affinity, apart=False))
+        self._near[number] = tuple(dict.fromkeys(near))
+        apart = (self._term(kin, term) for term in pod_terms(kin.spec.affinity, apart=True))
+        rows = (self._terms.setdefault(term, len(self._terms)) for term in apart)
+        self._apart[number] = tuple(dict.fromkeys(rows))
+
+    def _term(self, kin: Kin, term: PodAffinityTerm) -> Term:
+        selector = of_term(term, kin.namespace, kin.labels, self._namespaces)
+        return Term(self._selectors.row(selector), self._labels.key(term.topology_key))
+
+    def _spreads(self, number: int) -> Iterator[tuple[int, TopologySpread]]:
+        kin = self._kins[number]
+        for spread in kin.spec.topology_spread_constraints:
+            if spread.when_unsatisfiable == "DoNotSchedule":
+                selector = of_spread(spread, kin.namespace, kin.labels)
+                yield self._selectors.row(selector), spread
+
+    def _matching(self, number: int) -> tuple[int, ...]:
+        found = self._matches.get(number)
+        if found is None:
+            kin = self._kins[number]
+            found = self._selectors.matching(kin.namespace, kin.labels)
+            self._matches[number] = found
+        return found
+
+    def _made(self, number: int) -> Bonds:
+        matches = self._matching(number)
+        near = self._near.get(number, ())
+        return Bonds(
+            matches=matches,
+            near=near,
+            is_own_neighbour=bool(near) and all(term.selector in matches for term in near),
+            apart=self._apart.get(number, ()),
+            shunned=tuple(row for one in matches for row in self._by_selector.get(one, ())),
+            spread=tuple(
+                Spread(
+                    selector=selector,
+                    key=self._labels.key(spread.topology_key),
+                    max_skew=min(spread.max_skew, _MOST),
+                    min_domains=min(spread.min_domains or 1, _MOST),
+                    counts_itself=selector in matches,
+                    honours_affinity=spread.node_affinity_policy != "Ignore",
+                    honours_taints=spread.node_taints_policy == "Honor",
+                )
+                for selector, spread in self._spread.get(number, ())
+            ),
+        )

@@ -1,0 +1,100 @@
+"""The way back: from the rows of a plan to the names of what is to be done."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scheduler.core.decision import Admission, Plan, Rejection, Reservation
+from scheduler.core.model import Cause, Leaf, Verdict, leaves_of
+from scheduler.state.encode import Encoded
+from scheduler.state.reserved import SlotAt, write_reserved
+from trainer_kai.api.meta import Key
+
+__all__ = ["Hold", "Orders", "PodAt", "Refused", "read_orders"]
+
+
+class PodAt(NamedTuple):
+    """A pod, and the node that it gets or is promised."""
+
+    pod: Key
+    node: str
+
+
+class Hold(NamedTuple):
+    """Slots that are held from now on for pods that do not exist."""
+
+    group: Key
+    sub_group: str
+    node: str
+    number: int
+    cause: str
+
+
+class Refused(NamedTuple):
+    """A group that waits."""
+
+    group: Key
+    verdict: Verdict
+    rejection: Rejection
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a plan comes to."""
+
+    binds: tuple[PodAt, ...]
+    nominations: tuple[PodAt, ...]
+    reservations: tuple[Hold, ...]
+    unschedulable: tuple[Refused, ...]
+    reserved: dict[Key, str]  # by group: the annotation, where it must be another; "" is none
+
+
+def read_orders(encoded: Encoded, plan: Plan) -> Orders:
+    """Return what to do by names, in the order in which it was decided."""
+    nodes = encoded.snapshot.nodes.names
+    binds, nominations, reservations = [], [], []
+    for admission in plan.decisions:
+        group = encoded.units[admission.unit]
+        binds += [PodAt(encoded.pods[pod], nodes[node]) for pod, node in admission.binds]
+        nominations += [PodAt(encoded.pods[pod], nodes[n]) for pod, n in admission.nominations]
+        reservations += [_hold(group, one, nodes) for one in admission.reservations]
+    refused = (Refused(encoded.units[it.unit], it.verdict, it) for it in plan.rejections)
+    return Orders(
+        binds=tuple(binds),
+        nominations=tuple(nominations),
+        reservations=tuple(reservations),
+        unschedulable=tuple(refused),
+        reserved=dict(_annotations(encoded, plan)),
+    )
+
+
+def _hold(group: Key, one: Reservation, nodes: tuple[str, ...]) -> Hold:
+    cause = Cause(one.cause).name.lower()
+    return Hold(group, one.leaf, nodes[one.node], one.number, cause)
+
+
+def _annotations(encoded: Encoded, plan: Plan) -> Iterator[tuple[Key, str]]:
+    of_unit: dict[int, list[Admission]] = {}
+    for admission in plan.decisions:
+        of_unit.setdefault(admission.unit, []).append(admission)
+    for row in sorted({*of_unit, *encoded.reserved}):
+        text = write_reserved(_slots(encoded, row, of_unit.get(row, [])))
+        if text != encoded.reserved.get(row, ""):
+            yield encoded.units[row], text
+
+
+def _slots(encoded: Encoded, row: int, admissions: list[Admission]) -> Iterator[SlotAt]:
+    """Yield what a unit holds after the plan: each pod that got its place gave up one slot."""
+    nodes = encoded.snapshot.nodes.names
+    placed = {placing.pod for one in admissions for placing in (*one.binds, *one.nominations)}
+    for leaf in leaves_of(encoded.snapshot.units[row].tree):
+        for slot in leaf.slots[_count(leaf, placed) :]:
+            yield SlotAt(leaf.name, nodes[slot.node], slot.cause)
+    for admission in admissions:
+        for one in admission.reservations:
+            for _ in range(one.number):
+                yield SlotAt(one.leaf, nodes[one.node], Cause(one.cause))
+
+
+def _count(leaf: Leaf, placed: set[int]) -> int:
+    return sum(pod in placed for pod in leaf.waiting)
