@@ -1,0 +1,133 @@
+"""The division of one amount, and of all amounts down the tree."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from scheduler.core.model import NONE, UNBOUND, Queues
+from scheduler.core.share import Siblings, allocatable_share, divide, fair_share
+
+
+class Q(NamedTuple):
+    """A queue: quota, weight, what it can use."""
+
+    quota: float
+    weight: float
+    wants: float
+    limit: float = UNBOUND
+    priority: int = 100
+    usage: float = 0.0
+
+
+def siblings(queues: list[Q]) -> Siblings:
+    """Return queues, the oldest first."""
+    wants = [q.wants if q.limit == UNBOUND else min(q.limit, q.wants) for q in queues]
+    return Siblings(
+        quota=np.array([q.quota for q in queues], dtype=np.float64),
+        wants=np.array(wants, dtype=np.float64),
+        weight=np.array([q.weight for q in queues], dtype=np.float64),
+        usage=np.array([q.usage for q in queues], dtype=np.float64),
+        priority=[q.priority for q in queues],
+    )
+
+
+TWO = [Q(2, 2, 6), Q(2, 2, 6)]
+DIVISIONS = {
+    "a limit leaves something over": (15, [Q(2, 2, 6, limit=6), Q(2, 2, 6)], 0, [6, 6]),
+    "enough for all": (12, TWO, 0, [6, 6]),
+    "what is left goes by weight": (8, [Q(2, 1, 6), Q(2, 3, 6)], 0, [3, 5]),
+    "nobody gets more than its limit": (12, [Q(2, 2, 6, limit=5), Q(2, 2, 6)], 0, [5, 6]),
+    "the larger rest wins": (11, [Q(2, 1, 10), Q(2, 4, 10)], 0, [3, 8]),
+    "of equal rests the older wins": (11, TWO, 0, [6, 5]),
+    "priority before weight": (6, [Q(2, 100, 6, priority=1), Q(2, 1, 6, priority=2)], 0, [2, 4]),
+    "priority": (6, [Q(2, 2, 6, priority=1), Q(2, 2, 6, priority=2)], 0, [2, 4]),
+    "past use, when it does not count": (
+        20,
+        [Q(0, 1, 20, usage=0.5), Q(0, 1, 20, usage=0.1)],
+        0,
+        [10, 10],
+    ),
+    "past use, once": (20, [Q(0, 1, 20, usage=0.5), Q(0, 1, 20, usage=0.1)], 1, [7, 13]),
+    "past use, four times": (20, [Q(0, 1, 20, usage=0.5), Q(0, 1, 20, usage=0.1)], 4, [4, 16]),
+    "all had more than their part": (20, [Q(0, 1, 20, usage=1), Q(0, 1, 20, usage=1)], 1, [0, 0]),
+    "who wants a fraction": (10, [Q(0, 1, 4.3), Q(0, 1, 9), Q(0, 1, 9)], 0, [4, 3, 3]),
+    "quotas are not scaled down": (3, [Q(2, 1, 6), Q(4, 1, 6)], 0, [2, 4]),
+    "no more than is wanted of a quota": (10, [Q(8, 1, 3), Q(0, 1, 20)], 0, [3, 7]),
+    "a quota without bound is all": (10, [Q(UNBOUND, 1, 7), Q(0, 1, 20)], 0, [7, 3]),
+    "no weight, nothing beyond the quota": (10, [Q(2, 0, 9), Q(2, 1, 5)], 0, [2, 5]),
+    "nobody has weight": (10, [Q(2, 0, 9), Q(2, 0, 9)], 0, [2, 2]),
+    "content ones leave their offer to others": (
+        12,
+        [Q(0, 1, 1), Q(0, 1, 9), Q(0, 1, 9)],
+        0,
+        [1, 6, 5],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DIVISIONS)
+def test_a_division(case: str) -> None:
+    """An amount is divided by quota first, then by priority, weight and past use."""
+    amount, queues, past_use, want = DIVISIONS[case]
+    assert divide(amount, siblings(queues), past_use).tolist() == want
+
+
+def tree(parents: list[int], quota: list[int], requested: list[int], weight: list[float]) -> Queues:
+    """Return queues that share GPUs; of the rest nothing."""
+    gpus = np.zeros((len(parents), 3), dtype=np.int64)
+    some = gpus.copy()
+    some[:, 2] = np.array(requested) * 1000
+    bound = gpus.copy()
+    bound[:, 2] = np.where(np.array(quota) == UNBOUND, UNBOUND, np.array(quota) * 1000)
+    return Queues(
+        names=tuple(map(str, range(len(parents)))),
+        parent=tuple(parents),
+        priority=(100,) * len(parents),
+        quota=bound,
+        limit=np.full((len(parents), 3), UNBOUND),
+        weight=np.repeat(np.array(weight)[:, None], 3, axis=1),
+        usage=np.zeros((len(parents), 3)),
+        allocated=gpus,
+        fixed=gpus,
+        requested=some,
+    )
+
+
+def test_children_share_what_their_parent_got() -> None:
+    """Each level divides the share of the queue above it, and no more."""
+    queues = tree(
+        parents=[NONE, NONE, 0, 0, 1],
+        quota=[6, 2, 0, 0, 8],
+        requested=[20, 8, 10, 10, 8],
+        weight=[1, 1, 1, 3, 1],
+    )
+    due = fair_share(queues, (0, 0, 12_000), 1.0)
+    assert (due[:, 2] / 1000).tolist() == [8, 4, 2, 6, 8]
+
+
+def test_gpus_are_given_whole_and_the_rest_as_it_comes() -> None:
+    """GPUs are rounded to whole devices; thousandths of a CPU are the unit of CPU."""
+    queues = tree([NONE, NONE], [0, 0], [9, 9], [1, 1])
+    queues.requested[:, 0] = 9000
+    due = fair_share(queues, (3001, 0, 3000), 1.0)
+    assert due[:, 2].tolist() == [2000, 1000]
+    assert due[:, 0].tolist() == [1501, 1500]
+
+
+@pytest.mark.parametrize(
+    ("quota", "limit", "due", "want"),
+    [
+        (UNBOUND, 5, 3, 5),
+        (UNBOUND, UNBOUND, 3, UNBOUND),
+        (4, UNBOUND, 3, 4),
+        (2, UNBOUND, 3, 3),
+        (4, 3, 9, 3),
+        (2, 0, 9, 0),
+    ],
+)
+def test_what_a_queue_may_fill(quota: int, limit: int, due: int, want: int) -> None:
+    """Without a bound on its quota, its limit; else quota or share, at most the limit."""
+    queues = tree([NONE], [0], [0], [1])
+    queues.quota[0, 2], queues.limit[0, 2] = quota, limit
+    assert allocatable_share(queues, np.array([[0, 0, due]]))[0, 2] == want

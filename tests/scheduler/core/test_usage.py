@@ -1,0 +1,44 @@
+"""What queues have while a plan is being made."""
+
+import pytest
+
+from scheduler.core.model import NONE
+from scheduler.core.usage import Usage
+from tests.scheduler.core.test_order import Q, queues_of
+from tests.support.case import Case, ids
+
+# department, two teams, and somebody else
+PARENT = (NONE, 0, 0, NONE)
+
+# the queue charged -> the queues that have more
+CHARGED: list[Case[int, list[int]]] = [
+    Case("a team and its department", 1, [0, 1]),
+    Case("the other team", 2, [0, 2]),
+    Case("who has nobody above", 3, [3]),
+]
+
+
+def usage() -> Usage:
+    """Return four queues that have different amounts."""
+    rows = [Q(has=(q, q + 1, q + 2)) for q in range(4)]
+    return Usage(queues_of(rows, PARENT))
+
+
+@pytest.mark.parametrize("case", CHARGED, ids=ids)
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_a_charge_goes_all_the_way_up(case: Case[int, list[int]], is_fixed: bool) -> None:
+    """What cannot be preempted is charged twice: to all, and to what is fixed."""
+    got, before = usage(), usage()
+    got.take(case.given, (10, 20, 30), is_fixed=is_fixed)
+    for q in range(4):
+        more = [10, 20, 30] if q in case.want else [0, 0, 0]
+        assert got.allocated[q] == [a + b for a, b in zip(before.allocated[q], more, strict=True)]
+        assert got.fixed[q] == (more if is_fixed else [0, 0, 0])
+    got.give(case.given, (10, 20, 30), is_fixed=is_fixed)
+    assert (got.allocated, got.fixed) == (before.allocated, before.fixed)
+
+
+def test_the_way_up_begins_with_the_queue() -> None:
+    """From the leaf to the top, however deep it is."""
+    rows = [Q()] * 4
+    assert Usage(queues_of(rows, (1, 3, NONE, 2))).paths == ((0, 1, 3, 2), (1, 3, 2), (2,), (3, 2))
