@@ -228,7 +228,8 @@ def _as_text(it: Preview) -> str:
         headings = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
         lines.append(table(headings, rows))
     else:
-        lines.append("no group: nothing here is ours to schedule")
+        why = "it never runs as it is" if it.is_blocked else "nothing here is ours to schedule"
+        lines.append(f"no group: {why}")
     lines += (f"{'never runs' if it.blocks else 'note'}: {it}" for it in it.findings)
     return "\n".join(lines)
 

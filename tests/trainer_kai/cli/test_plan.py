@@ -145,6 +145,20 @@ def test_what_never_runs_is_told_and_is_no_success(terminal: Terminal) -> None:
     assert "Remove podGroupPolicy.volcano from the runtime" in text
 
 
+def test_a_cycle_is_named_as_what_it_is(terminal: Terminal) -> None:
+    """It has no group because it never runs, and not because it is none of ours."""
+    shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
+    jobs = shipped["spec"]["template"]["spec"]["replicatedJobs"]
+    for one, other in zip(jobs, reversed(jobs), strict=True):
+        one["dependsOn"] = [{"name": other["name"], "status": "Ready"}]
+
+    code, text, _ = terminal.run("-f", terminal.write("both.yaml", trainjob(DEEPSPEED), shipped))
+    assert code == 1
+    assert "no group: it never runs as it is" in text
+    assert "wait for each other" in text
+    assert "ours" not in text
+
+
 def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
     """What the podgrouper leaves alone is not shown."""
     notes = {"kai.scheduler/skip-podgrouper": "true"}
