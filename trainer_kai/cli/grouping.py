@@ -38,7 +38,6 @@ from trainer_kai.cli.preview import Surroundings, admitted
 from trainer_kai.podgrouper.plan import Assign, Known, is_ours, plan
 from trainer_kai.podgrouper.roster import Seen
 from trainer_kai.policy.census import sight
-from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.groups import Fields, Rules
 from trainer_kai.policy.stages import course, pods_of
 from trainer_kai.policy.units import outline
@@ -53,7 +52,6 @@ class _Workload(NamedTuple):
 
     jobset: JobSet
     name: str
-    findings: tuple[Finding, ...] = ()
 
 
 def group_workloads(given: Given, rules: Rules) -> None:
@@ -95,8 +93,12 @@ def _expanded(given: Given, job: TrainJob, rules: Rules) -> Iterator[_Workload]:
         namespace=namespace.metadata.labels if namespace else {},
     )
     jobset, findings = admitted(job, runtime, around)
+    faults = [f"TrainJob {key}: never runs: {finding}" for finding in findings if finding.blocks]
+    given.notes += faults
+    if faults:
+        return
     meta = replace(jobset.metadata, uid=UID, creation_timestamp=job.metadata.creation_timestamp)
-    yield _Workload(replace(jobset, metadata=meta), f"TrainJob {key}", findings)
+    yield _Workload(replace(jobset, metadata=meta), f"TrainJob {key}")
 
 
 def _marked(jobset: JobSet, rules: Rules) -> JobSet:
@@ -132,7 +134,7 @@ def _group(given: Given, it: _Workload, pods: list[Pod], rules: Rules) -> None:
     for pod in made:
         cluster.pods.setdefault(pod.metadata.key, pod)
     steps = plan(jobset, Known({}), map(_seen, (*pods, *made)), rules)
-    for finding in dict.fromkeys((*it.findings, *steps.outline.findings)):
+    for finding in steps.outline.findings:
         if finding.blocks:
             given.notes.append(f"{it.name}: never runs: {finding}")
     owner = _own_uid(jobset.metadata)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from trainer_kai.cli.plan import add_plan
+from trainer_kai.cli.simulate import add_simulate
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.errors import ApiError
 
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_plan(commands)
+    add_simulate(commands)
     args = parser.parse_args(arguments)
     try:
         code: int = args.run(args)

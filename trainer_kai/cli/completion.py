@@ -1,0 +1,110 @@
+"""What comes to pass between two plans of a simulation: all that was decided is done.
+
+`settle` makes true what a plan says: pods are on their nodes, evicted ones are going, slots are
+written down. `finish` lets time pass by: whoever was going is gone, and comes back.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from scheduler.state.cluster import Cluster
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import SELECTED_NODE
+from trainer_kai.api.pod import Pod, PodStatus
+from trainer_kai.api.share import on_node, without_node
+from trainer_kai.cli.objects import with_devices
+
+__all__ = ["Binding", "finish", "is_over", "settle"]
+
+_OVER = frozenset({"Succeeded", "Failed"})
+
+
+class Binding(NamedTuple):
+    """A pod, its node, and the shared devices that it has there."""
+
+    pod: Key
+    node: str
+    devices: tuple[str, ...] = ()
+
+
+def is_over(pod: Pod) -> bool:
+    """Say whether a pod has ended by itself."""
+    return pod.status.phase in _OVER
+
+
+def settle(
+    cluster: Cluster,
+    binds: Iterable[Binding],
+    evicted: Iterable[Key],
+    notes: Mapping[Key, Mapping[str, str]],
+    now: str,
+) -> None:
+    """Put pods on their nodes, let evicted ones go, and write annotations of groups; "" is none."""
+    for bind in binds:
+        pod = cluster.pods[bind.pod]
+        status = replace(pod.status, phase="Running", nominated_node_name="")
+        placed = replace(pod, spec=on_node(pod.spec, bind.node), status=status)
+        cluster.pods[bind.pod] = with_devices(placed, bind.devices)
+        _take_claims(cluster, pod, bind.node)
+    for key in evicted:
+        pod = cluster.pods[key]
+        meta = replace(pod.metadata, deletion_timestamp=now)
+        cluster.pods[key] = replace(pod, metadata=meta)
+    for key, texts in notes.items():
+        group = cluster.pod_groups.get(key)
+        if group is not None:
+            annotations = {**group.metadata.annotations, **texts}
+            kept = {name: text for name, text in annotations.items() if text or name not in texts}
+            meta = replace(group.metadata, annotations=kept)
+            cluster.pod_groups[key] = replace(group, metadata=meta)
+
+
+def finish(
+    cluster: Cluster,
+    evicted: Collection[Key],
+    nominated: Mapping[Key, str],
+    *,
+    recreates: bool,
+    finishes: bool,
+) -> None:
+    """Let evicted pods come back or be gone for good, and those that were going come back or stay.
+
+    *nominated* are the nodes that pods wait for from now on; nobody else waits for one.
+    """
+    for key, pod in [*cluster.pods.items()]:
+        if key in evicted and not recreates:
+            del cluster.pods[key]
+        elif key in evicted or (finishes and pod.metadata.deletion_timestamp and not is_over(pod)):
+            cluster.pods[key] = _back(pod)
+        elif pod.spec.node_name and pod.status.phase == "Pending":
+            status = replace(pod.status, phase="Running")
+            cluster.pods[key] = replace(pod, status=status)
+        elif pod.status.nominated_node_name != nominated.get(key, ""):
+            status = replace(pod.status, nominated_node_name=nominated.get(key, ""))
+            cluster.pods[key] = replace(pod, status=status)
+
+
+def _back(pod: Pod) -> Pod:
+    """Return the pod that is made in place of one that is gone: it has its name and its age."""
+    meta = replace(pod.metadata, deletion_timestamp="")
+    fresh = replace(
+        pod, metadata=meta, spec=without_node(pod.spec), status=PodStatus(phase="Pending")
+    )
+    return with_devices(fresh, ())
+
+
+def _take_claims(cluster: Cluster, pod: Pod, node: str) -> None:
+    """Tie claims that wait for their first pod to its node."""
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+        else:
+            name = f"{pod.metadata.name}-{volume.name}"
+        key = Key(pod.metadata.namespace, name)
+        claim = cluster.claims.get(key)
+        if claim is not None and not claim.spec.volume_name:
+            annotations = {**claim.metadata.annotations, SELECTED_NODE: node}
+            meta = replace(claim.metadata, annotations=annotations)
+            cluster.claims[key] = replace(claim, metadata=meta)

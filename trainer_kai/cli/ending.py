@@ -1,0 +1,113 @@
+"""How a plan leaves the cluster: what queues have and want, and what is left on nodes.
+
+Everything decided counts, and nothing has come to pass yet: who was evicted still has its room, and
+who waits for it takes from it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduler.core.model import Floats, Ints, Kind, leaves_of
+from scheduler.state.encode import Encoded
+from trainer_kai.api.meta import Key
+
+__all__ = ["Ending", "NodeEnd", "QueueEnd", "ending"]
+
+
+class NodeEnd(NamedTuple):
+    """GPUs of a node, in thousandths."""
+
+    name: str
+    whole: int
+    idle: int
+    releasing: int
+    reserved: int
+
+
+class QueueEnd(NamedTuple):
+    """A queue, by Kind: thousandths of CPUs, bytes, thousandths of GPUs; -1 is no bound."""
+
+    name: str
+    parent: str
+    quota: tuple[int, ...]
+    limit: tuple[int, ...]
+    fair_share: tuple[float, ...]
+    allocated: tuple[int, ...]
+    requested: tuple[int, ...]
+
+
+class Ending(NamedTuple):
+    """All of it, by name."""
+
+    nodes: tuple[NodeEnd, ...]
+    queues: tuple[QueueEnd, ...]
+
+
+def ending(
+    encoded: Encoded, nominated: Mapping[Key, str], fair_share: Floats, queues: Iterable[str]
+) -> Ending:
+    """Read a snapshot in which what was decided is so.
+
+    *nominated* are pods that wait on a node for what is being released; *fair_share* has a row for
+    each of *queues*.
+    """
+    releasing, requested = _without_nominated(encoded, nominated)
+    shares = dict(zip(queues, fair_share.tolist(), strict=True))
+    return Ending(_nodes(encoded, releasing), _queues(encoded, requested, shares))
+
+
+def _without_nominated(encoded: Encoded, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
+    """Return what is still being released on nodes, and what queues still ask for."""
+    snapshot = encoded.snapshot
+    releasing = snapshot.nodes.releasing.copy()
+    requested = snapshot.queues.requested.copy()
+    node_at = {name: row for row, name in enumerate(snapshot.nodes.names)}
+    rows = (row for row, key in enumerate(encoded.pods) if key in nominated) if nominated else ()
+    for row in rows:
+        shape = snapshot.shapes[snapshot.pods.shape[row]]
+        releasing[node_at[nominated[encoded.pods[row]]]] -= np.array(shape.request)
+        queue = snapshot.units[snapshot.pods.unit[row]].queue
+        while queue >= 0:
+            requested[queue] -= np.array(shape.counted)
+            queue = snapshot.queues.parent[queue]
+    return releasing, requested
+
+
+def _nodes(encoded: Encoded, releasing: Ints) -> tuple[NodeEnd, ...]:
+    snapshot = encoded.snapshot
+    gpus = list(snapshot.axes.gpus)
+    columns = (snapshot.nodes.allocatable, snapshot.nodes.idle, releasing)
+    totals = [column[:, gpus].sum(axis=1).tolist() for column in columns]
+    reserved = [0] * len(snapshot.nodes.names)
+    for unit in snapshot.units:
+        for leaf in leaves_of(unit.tree):
+            for slot in leaf.slots:
+                request = snapshot.shapes[slot.shape].request
+                reserved[slot.node] += sum(request[gpu] for gpu in gpus)
+    rows = zip(snapshot.nodes.names, *totals, reserved, strict=True)
+    return tuple(sorted(NodeEnd(*row) for row in rows))
+
+
+def _queues(
+    encoded: Encoded, requested: Ints, shares: Mapping[str, list[float]]
+) -> tuple[QueueEnd, ...]:
+    queues = encoded.snapshot.queues
+    columns = (queues.quota, queues.limit, queues.allocated, requested)
+    quota, limit, allocated, wanted = ([*map(tuple, column.tolist())] for column in columns)
+    nothing = (0.0,) * len(Kind)
+    return tuple(
+        sorted(
+            QueueEnd(
+                name=name,
+                parent=queues.names[queues.parent[row]] if queues.parent[row] >= 0 else "",
+                quota=quota[row],
+                limit=limit[row],
+                fair_share=tuple(shares.get(name, nothing)),
+                allocated=allocated[row],
+                requested=wanted[row],
+            )
+            for row, name in enumerate(queues.names)
+        )
+    )

@@ -1,0 +1,131 @@
+"""`trainer-kai simulate`: what the scheduler would do with a cluster that is in files.
+
+The same code decides as in production. Here are only the arguments; what plans is loaded when it is
+asked for, so that the other commands do not wait for it.
+"""
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.cli.documents import read_files
+from trainer_kai.errors import ConfigError, FieldError
+
+if TYPE_CHECKING:
+    from trainer_kai.cli.simulation import Options
+
+__all__ = ["add_simulate"]
+
+_MOST_CYCLES: Final = 10_000
+_SECOND: Final = 1_000_000_000
+
+
+def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "simulate",
+        help="what the scheduler would do with a cluster that is in files",
+        description="Plan a cluster that is in files: who is bound where, who waits, and why.",
+        epilog="Exit code: 0, also when something waits; 2 if the input cannot be used.",
+    )
+    parser.add_argument(
+        "-f",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        required=True,
+        help="objects, or a snapshot.zip of KAI's; - is standard input; may be repeated",
+    )
+    parser.add_argument(
+        "--actions",
+        default="",
+        metavar="NAMES",
+        help="such as allocate,reclaim",
+    )
+    parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row")
+    parser.add_argument("--now", default="", metavar="RFC3339", help="the newest time in the input")
+    parser.add_argument(
+        "--evicted-pods", choices=("recreate", "vanish"), default="recreate", help="between cycles"
+    )
+    parser.add_argument(
+        "--terminating-pods",
+        choices=("finish", "keep"),
+        default="finish",
+        help="those that are going in the input, between cycles",
+    )
+    parser.add_argument(
+        "--nominations", choices=("drop", "keep"), default="drop", help="between cycles"
+    )
+    parser.add_argument("--staleness-grace-period", default="60s", metavar="DURATION")
+    parser.add_argument("--stuck-in-releasing-threshold", default="120s", metavar="DURATION")
+    parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
+    parser.add_argument("--stats", action="store_true", help="how long it took, in the JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    began = time.perf_counter()
+    from trainer_kai.cli import capture, simulation  # noqa: PLC0415 - they import numpy
+    from trainer_kai.cli.picture import picture  # noqa: PLC0415 - as above
+
+    options = _options(args)
+    documents = read_files(args.files, capture.unpack)
+    if not documents:
+        raise ConfigError([FieldError("-f", f"no object is in {', '.join(args.files)}")])
+    scene = simulation.prepare(documents, options)
+    for note in scene.notes:
+        print(f"trainer-kai: {note}", file=sys.stderr)
+    outcome = simulation.run(scene, options, load_s=time.perf_counter() - began)
+    for stray in outcome.strays:
+        print(f"trainer-kai: left aside: {stray}", file=sys.stderr)
+    if args.output == "json":
+        print(json.dumps(outcome.document, indent=2))
+    else:
+        print(picture(outcome))
+    return 0
+
+
+def _options(args: argparse.Namespace) -> "Options":
+    from trainer_kai.cli.kinds import seconds  # noqa: PLC0415 - few need it
+    from trainer_kai.cli.simulation import Options  # noqa: PLC0415 - it imports numpy
+
+    faults: list[FieldError] = []
+    if not 1 <= args.cycles <= _MOST_CYCLES:
+        faults.append(FieldError("--cycles", f"{args.cycles} must be from 1 to {_MOST_CYCLES}"))
+    now = seconds(args.now) if args.now else None
+    if args.now and now is None:
+        right = "must be a time such as '2026-01-31T12:00:00Z'"
+        faults.append(FieldError("--now", f"{args.now!r} {right}"))
+    grace = _duration(args.staleness_grace_period, "--staleness-grace-period", faults)
+    stuck = _duration(args.stuck_in_releasing_threshold, "--stuck-in-releasing-threshold", faults)
+    if stuck < 0:
+        message = f"{args.stuck_in_releasing_threshold!r} must not be negative"
+        faults.append(FieldError("--stuck-in-releasing-threshold", message))
+    names = [name.strip() for name in args.actions.split(",")]
+    if args.actions and not all(names):
+        faults.append(FieldError("--actions", f"{args.actions!r} has an empty name"))
+    if faults:
+        raise ConfigError(faults)
+    return Options(
+        actions=tuple(filter(None, names)),
+        cycles=args.cycles,
+        now=now,
+        evicted_pods=args.evicted_pods,
+        terminating_pods=args.terminating_pods,
+        nominations=args.nominations,
+        staleness_grace_s=grace,
+        stuck_in_releasing_s=stuck,
+        stats=args.stats,
+    )
+
+
+def _duration(text: str, path: str, faults: list[FieldError]) -> int:
+    """Return a duration in seconds, rounded down; note what is none."""
+    try:
+        return nanoseconds(text) // _SECOND
+    except DurationError as error:
+        faults.append(FieldError(path, str(error)))
+        return 0

@@ -1,0 +1,218 @@
+"""A cluster in files, planned as in production: objects in, one document out.
+
+Plan, write down, let everything decided come to pass, plan again. The clock stands still, and the
+order of the objects changes nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from scheduler.core.decision import Plan
+from scheduler.core.model import Snapshot
+from scheduler.core.plan import plan
+from scheduler.core.policy import Policies
+from scheduler.state.cluster import Cluster
+from scheduler.state.encode import Encoded, encode
+from scheduler.state.orders import Orders, read_orders
+from scheduler.state.terms import Terms
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED
+from trainer_kai.cli.completion import Binding, finish, settle
+from trainer_kai.cli.documents import Document
+from trainer_kai.cli.ending import Ending, ending
+from trainer_kai.cli.grouping import group_workloads
+from trainer_kai.cli.objects import read_objects
+from trainer_kai.cli.protocol import cycle_json, evictions_of, phase_of, states_json
+from trainer_kai.cli.site import Site, site_of
+from trainer_kai.policy.groups import Rules
+
+__all__ = ["SCHEMA", "Options", "Outcome", "Scene", "prepare", "run", "simulate"]
+
+SCHEMA: Final = "trainer-kai/simulate/v1"
+Planner: TypeAlias = Callable[[Snapshot, Policies], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be chosen; the defaults are those of the command."""
+
+    actions: tuple[str, ...] = ()  # none named: all that are built
+    cycles: int = 1
+    now: int | None = None  # seconds since 1970; None: the newest time in the input
+    evicted_pods: Literal["recreate", "vanish"] = "recreate"
+    terminating_pods: Literal["finish", "keep"] = "finish"
+    nominations: Literal["drop", "keep"] = "drop"
+    staleness_grace_s: int = 60  # below zero: never
+    stuck_in_releasing_s: int = 120
+    scheduler_name: str = ""  # none: the shard's, or ours
+    default_queue: str = DEFAULT_QUEUE
+    stats: bool = False
+
+
+_DEFAULTS: Final = Options()
+
+
+class Scene(NamedTuple):
+    """All that is needed to begin."""
+
+    cluster: Cluster
+    site: Site
+    terms: Terms
+    notes: tuple[str, ...]  # what whoever asked should know
+
+
+class Outcome(NamedTuple):
+    """The document, and what else a picture shows."""
+
+    document: dict[str, Any]
+    ending: Ending
+    counts: Mapping[Key, tuple[int, int]]  # by group: pods that are placed, and that wait
+    strays: tuple[str, ...]  # what was left aside
+
+
+def simulate(
+    objects: Sequence[Mapping[str, Any]], options: Options = _DEFAULTS, planner: Planner = plan
+) -> dict[str, Any]:
+    """Return the document for some objects; raise `ConfigError` if they cannot be used.
+
+    *planner* stands in for the plan, to try what becomes of its decisions.
+    """
+    began = time.perf_counter()
+    scene = prepare((Document("input", dict(it)) for it in objects), options)
+    return run(scene, options, planner, load_s=time.perf_counter() - began).document
+
+
+def prepare(documents: Iterable[Document], options: Options) -> Scene:
+    """Read the objects, and make what is missing of their groups and pods."""
+    given = read_objects(documents)
+    site = site_of(given, options.actions, options.scheduler_name)
+    rules = Rules("bundled", site.scheduler_name, options.default_queue)
+    group_workloads(given, rules)
+    terms = Terms(
+        now=given.newest if options.now is None else options.now,
+        scheduler_name=site.scheduler_name,
+        default_queue=options.default_queue,
+        stuck_in_releasing_s=options.stuck_in_releasing_s,
+    )
+    return Scene(given.cluster, site, terms, (*given.notes, *site.notes))
+
+
+def run(scene: Scene, options: Options, planner: Planner = plan, *, load_s: float = 0.0) -> Outcome:
+    """Plan as often as asked for. The cluster of the scene is changed."""
+    simulation = _Simulation(scene, options, planner)
+    ends = simulation.turn()
+    for _ in range(options.cycles - 1):
+        ends = simulation.turn()
+    return simulation.outcome(ends, load_s)
+
+
+class _Simulation:
+    """Turn after turn."""
+
+    def __init__(self, scene: Scene, options: Options, planner: Planner) -> None:
+        self._scene: Final = scene
+        self._options: Final = options
+        self._planner: Final = planner
+        self._cycles: Final[list[dict[str, Any]]] = []
+        self._plan_s: Final[list[float]] = []
+        self._encode_s = 0.0
+        self._gone: Final[set[Key]] = set()  # evicted for good
+        self._strays: tuple[str, ...] = ()
+
+    def turn(self) -> tuple[Encoded, Ending]:
+        """Plan once, and let what was decided come to pass; return how that leaves the cluster."""
+        cluster = self._scene.cluster
+        encoded = self._encode()
+        began = time.perf_counter()
+        made = self._planner(encoded.snapshot, self._scene.site.policies)
+        self._plan_s.append(time.perf_counter() - began)
+        orders = read_orders(encoded, made)
+        evicted = frozenset(it.pod for it in evictions_of(orders))
+        binds = (Binding(it.pod, it.node) for it in orders.binds)
+        now = _rfc3339(self._scene.terms.now)
+        settle(cluster, binds, evicted, _notes(encoded, made, orders, now), now)
+        self._cycles.append(cycle_json(encoded, orders, cluster))
+        promised = dict(orders.nominations)
+        ends = self._ends(encoded, made, promised)
+        finish(
+            cluster,
+            evicted,
+            promised if self._options.nominations == "keep" else {},
+            recreates=self._options.evicted_pods == "recreate",
+            finishes=self._options.terminating_pods == "finish",
+        )
+        self._gone.update(key for key in evicted if key not in cluster.pods)
+        return ends
+
+    def outcome(self, ends: tuple[Encoded, Ending], load_s: float) -> Outcome:
+        """Return all of it, after the last turn."""
+        encoded, end = ends
+        cluster = self._scene.cluster
+        document = {
+            "schema": SCHEMA,
+            "cycles": self._cycles,
+            **states_json(cluster, self._gone, encoded, end, self._cycles[-1]),
+        }
+        if self._options.stats:
+            document["stats"] = self._stats(load_s)
+        return Outcome(document, end, _counted(cluster), self._strays)
+
+    def _ends(
+        self, encoded: Encoded, made: Plan, promised: Mapping[Key, str]
+    ) -> tuple[Encoded, Ending]:
+        """Look at what was decided before it has come to pass, after the last turn."""
+        self._strays = tuple(it.message for it in encoded.strays)
+        if len(self._cycles) < self._options.cycles:
+            return encoded, Ending((), ())
+        settled = self._encode()
+        names = encoded.snapshot.queues.names
+        return settled, ending(settled, promised, made.fair_share, names)
+
+    def _encode(self) -> Encoded:
+        began = time.perf_counter()
+        encoded = encode(self._scene.cluster, self._scene.terms)
+        self._encode_s += time.perf_counter() - began
+        return encoded
+
+    def _stats(self, load_s: float) -> dict[str, Any]:
+        actions = self._scene.site.policies.actions
+        return {
+            "load_s": round(load_s + self._encode_s, 6),
+            "cycles": [
+                {
+                    "plan_s": round(plan_s, 6),
+                    "actions": dict.fromkeys(actions, round(plan_s, 6)),
+                    "simulations": 0,
+                }
+                for plan_s in self._plan_s
+            ],
+        }
+
+
+def _notes(encoded: Encoded, made: Plan, orders: Orders, now: str) -> dict[Key, dict[str, str]]:
+    """Return what is to be written on groups: what they hold, and when they started."""
+    notes: dict[Key, dict[str, str]] = {}
+    for one in made.decisions:
+        if one.is_start:
+            notes.setdefault(encoded.units[one.unit], {})[LAST_START] = now
+    for key, text in orders.reserved.items():
+        notes.setdefault(key, {})[RESERVED] = text
+    return notes
+
+
+def _counted(cluster: Cluster) -> dict[Key, tuple[int, int]]:
+    counts: dict[Key, tuple[int, int]] = {}
+    for key, pod in cluster.pods.items():
+        name = pod.metadata.annotations.get(POD_GROUP) or f"pg-{key.name}-{pod.metadata.uid}"
+        group = Key(key.namespace, name)
+        placed, waiting = counts.get(group, (0, 0))
+        phase = phase_of(pod)
+        counts[group] = placed + (phase == "Running"), waiting + (phase == "Pending")
+    return counts
+
+
+def _rfc3339(now: int) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
