@@ -45,12 +45,12 @@ def node_charges(on: Lying, request: Ints, shape: tuple[int, int]) -> tuple[Ints
 
 
 def total(
-    nodes: NodeRows, allocatable: Ints, asks: Asks, on: Lying, is_ours: Bools
+    nodes: NodeRows, allocatable: Ints, asks: Asks, on: Lying, is_foreign: Bools
 ) -> tuple[int, int, int]:
     """Return what usable nodes have, less what pods of other schedulers have there."""
     usable = nodes.faults == NodeFault.NONE
     whole = [int(amount) for amount in (allocatable[usable] @ asks.columns.weighted).sum(axis=0)]
-    foreign = usable[on.node] & ~is_ours[on.kin]
+    foreign = usable[on.node] & is_foreign[on.kin]
     taken = asks.counted[on.kin[foreign]] * on.heads[foreign, None]
     cpu, memory, gpu = (
         max(has - int(less), 0) for has, less in zip(whole, taken.sum(axis=0), strict=True)

@@ -72,7 +72,7 @@ def encode(cluster: Cluster, terms: Terms) -> Encoded:
         shapes=shapes.table(),
         pods=pods,
         units=units,
-        total=total(rows.nodes, nodes.allocatable, asks, on, rows.gangs.is_ours),
+        total=total(rows.nodes, nodes.allocatable, asks, on, rows.gangs.is_foreign),
         now=terms.now,
     )
     held = {Key(*gang.key): text for gang, text in holdings.texts()}

@@ -100,10 +100,13 @@ class Gangs:
         self.gang: Ints = np.full(size, NONE, dtype=np.int64)
         self.is_ours: Bools = np.zeros(size, dtype=np.bool_)
         self.is_alone: Bools = np.zeros(size, dtype=np.bool_)
+        self.is_foreign: Bools = np.zeros(size, dtype=np.bool_)
         for number, kin in enumerate(roll.kins):
             if kin.spec.scheduler_name == terms.scheduler_name:
                 self.is_ours[number] = True
                 self._seat(number, kin)
+            else:
+                self.is_foreign[number] = not kin.is_of_scheduler
         self.counts: Bools = self._newest() & (self.seat != NONE)
         self._foresee(terms.scheduler_name)
 

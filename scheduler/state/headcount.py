@@ -1,5 +1,6 @@
 """How many pods of each gang are how far, and which pods are in the snapshot."""
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -97,8 +98,8 @@ class Headcount:
         numbers = numbers[order]
         seats, starts = np.unique(seat[numbers], return_index=True)
         rows = self.row_of[numbers].tolist()
-        ends = [*starts.tolist()[1:], len(rows)]
+        bounds = pairwise((*starts.tolist(), len(rows)))
         return {
             one: tuple(rows[start:end])
-            for one, start, end in zip(seats.tolist(), starts.tolist(), ends, strict=True)
+            for one, (start, end) in zip(seats.tolist(), bounds, strict=True)
         }

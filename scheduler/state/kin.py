@@ -21,7 +21,7 @@ from trainer_kai.api.names import (
     TASK_PRIORITY,
 )
 from trainer_kai.api.pod import Pod, PodSpec
-from trainer_kai.api.quantity import QuantityError
+from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
 from trainer_kai.api.selector import LabelSelector
 from trainer_kai.policy.census import sight
@@ -135,7 +135,7 @@ class Kin:
         found = self._read_demand()
         if isinstance(found, str):
             return found
-        below = sorted(name for name, amount in found.items() if amount < 0)
+        below = sorted(name for name, quantity in _asked(self.spec) if milli(quantity) < 0)
         return f"it asks for less than nothing of {below[0]}" if below else None
 
     def _read_demand(self) -> Amounts | str:
@@ -145,6 +145,14 @@ class Kin:
             except QuantityError as error:
                 self._demand = str(error)
         return self._demand
+
+
+def _asked(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
+    parts = [one.resources for one in (*spec.init_containers, *spec.containers)]
+    for part in (*parts, *([spec.resources] if spec.resources else [])):
+        yield from part.requests.items()
+        yield from part.limits.items()
+    yield from spec.overhead.items()
 
 
 def pod_terms(affinity: Affinity | None, *, apart: bool) -> tuple[PodAffinityTerm, ...]:

@@ -1,6 +1,7 @@
 """Who wants to be near whom, who keeps away from whom, and how many of them lie where."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -76,8 +77,8 @@ class NeighbourRows:
             return counts, holders
         staying_only = [selector.only_staying for selector in self._selectors.rows]
         kins, starts = np.unique(on.kin, return_index=True)
-        ends = [*starts.tolist()[1:], len(on.kin)]
-        for kin, start, end in zip(kins.tolist(), starts.tolist(), ends, strict=True):
+        bounds = pairwise((*starts.tolist(), len(on.kin)))
+        for kin, (start, end) in zip(kins.tolist(), bounds, strict=True):
             if not (self._matching(kin) or kin in self._apart):
                 continue
             where, heads = on.node[start:end], on.heads[start:end]

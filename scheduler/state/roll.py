@@ -68,16 +68,19 @@ class Roll:
     def _read(self) -> list[int]:
         """Return the kin of each pod."""
         found = []
-        seen = self._seen
+        seen, specs = self._seen, self._specs
         for key, pod in zip(self.keys, self.pods, strict=True):
-            meta = pod.metadata
+            meta, spec = pod.metadata, pod.spec
+            spec_number = specs.get(id(spec))
+            if spec_number is None:
+                spec_number = specs[id(spec)] = self._spec_number(spec)
             labels, annotations = meta.labels, meta.annotations
             if type(labels) is Stamped and not self._by_index:
                 labels = labels.shared
             if type(annotations) is Stamped:
                 annotations = annotations.shared
             parts = (
-                id(pod.spec),
+                spec_number,
                 id(labels),
                 id(annotations),
                 id(meta.owner_references),
@@ -86,7 +89,7 @@ class Roll:
             number = seen.get(parts)
             if number is None:
                 kin = Kin(key, pod, labels, annotations)
-                kin.spec_number = self._spec_number(pod.spec)
+                kin.spec_number = spec_number
                 number = self._enter(kin)
                 if not kin.own_name:
                     seen[parts] = number
@@ -95,13 +98,10 @@ class Roll:
 
     def _spec_number(self, spec: PodSpec) -> int:
         """Return one number for all specs that are equal but for their node."""
-        number = self._specs.get(id(spec))
+        parts = _parts(spec)
+        number = self._specs.get(parts)
         if number is None:
-            parts = _parts(spec)
-            number = self._specs.get(parts)
-            if number is None:
-                number = self._specs[parts] = self._number_of_text(spec)
-            self._specs[id(spec)] = number
+            number = self._specs[parts] = self._number_of_text(spec)
         return number
 
     def _number_of_text(self, spec: PodSpec) -> int:

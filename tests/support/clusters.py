@@ -1,0 +1,155 @@
+"""Clusters for the tests of the state: objects of which a test says only what matters."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduler.core.model import Bar, Leaf, Shape, Unit, leaves_of
+from scheduler.state.cluster import Cluster
+from scheduler.state.encode import Encoded, encode
+from scheduler.state.terms import Terms
+from trainer_kai.api.decode import decode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+__all__ = [
+    "JOBSET",
+    "NOW",
+    "bar_of",
+    "cluster",
+    "encoded",
+    "group",
+    "jobset_pod",
+    "leaf_of",
+    "made",
+    "node",
+    "pod",
+    "queue",
+    "shape_of",
+    "unit_of",
+]
+
+Fields = dict[str, Any]
+
+NOW: Final = 1_767_600_000  # 2026-01-05T08:00:00Z
+JOBSET: Final = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "name": "j",
+    "uid": "u",
+}
+_JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "j-n-0", "uid": "v"}
+_ADDRESS: Final[Mapping[str, tuple[type, str]]] = {
+    "Node": (Node, "nodes"),
+    "Pod": (Pod, "pods"),
+    "PodGroup": (PodGroup, "pod_groups"),
+    "Queue": (Queue, "queues"),
+    "PriorityClass": (PriorityClass, "priority_classes"),
+    "Namespace": (Namespace, "namespaces"),
+    "PersistentVolumeClaim": (PersistentVolumeClaim, "claims"),
+    "PersistentVolume": (PersistentVolume, "volumes"),
+    "StorageClass": (StorageClass, "storage_classes"),
+    "JobSet": (JobSet, "jobsets"),
+}
+_WITHOUT_NAMESPACE: Final = {"nodes", "queues", "priority_classes", "namespaces"} | {
+    "volumes",
+    "storage_classes",
+}
+
+
+def made(kind: str, name: str, meta: Fields | None = None, **more: Any) -> Fields:
+    """Return an object; all that have one are in the namespace "ns"."""
+    metadata = {"name": name, "namespace": "ns", **(meta or {})}
+    return {"kind": kind, "metadata": metadata, **more}
+
+
+def node(name: str, *, labels: Fields | None = None, spec: Any = None, **has: Any) -> Fields:
+    """Return a node with room for everything; `gpu` and `has` say otherwise."""
+    gpus = {"nvidia.com/gpu": str(has.pop("gpu", 8))}
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **gpus, **has.pop("has", {})}
+    meta = {"labels": labels or {}}
+    status = {"allocatable": amounts, "conditions": has.pop("conditions", [])}
+    return made("Node", name, meta, spec=spec or {}, status=status)
+
+
+def pod(name: str, group: str = "", sub: str = "", *, node: str = "", **more: Any) -> Fields:
+    """Return a pod of ours that asks for one GPU; it waits, or runs on its node."""
+    annotations = {**({"pod-group-name": group} if group else {}), **more.pop("annotations", {})}
+    labels = {**({"kai.scheduler/subgroup-name": sub} if sub else {}), **more.pop("labels", {})}
+    meta = {"uid": name, "annotations": annotations, "labels": labels, **more.pop("meta", {})}
+    phase = more.pop("phase", "Running" if node else "Pending")
+    status = {"phase": phase, **more.pop("status", {})}
+    container = {"resources": {"requests": more.pop("asks", {"nvidia.com/gpu": "1"})}}
+    spec = {"schedulerName": "kai-scheduler", "containers": [container], "nodeName": node, **more}
+    return made("Pod", name, meta, spec=spec, status=status)
+
+
+def jobset_pod(name: str, group: str, job: str = "n", **more: Any) -> Fields:
+    """Return a pod of the first Job of a replicatedJob of the JobSet "j"."""
+    labels = {
+        "jobset.sigs.k8s.io/replicatedjob-name": job,
+        "jobset.sigs.k8s.io/job-index": "0",
+        "jobset.sigs.k8s.io/restart-attempt": str(more.pop("attempt", 0)),
+        "jobset.sigs.k8s.io/job-restart-attempt": str(more.pop("job_attempt", 0)),
+    }
+    meta = {"ownerReferences": [{**_JOB, "controller": True}], **more.pop("meta", {})}
+    return pod(name, group, f"{job}-replica-0", labels=labels, meta=meta, **more)
+
+
+def group(name: str, *, meta: Fields | None = None, **spec: Any) -> Fields:
+    """Return a group in the queue "q"."""
+    return made("PodGroup", name, {"uid": name, **(meta or {})}, spec={"queue": "q", **spec})
+
+
+def queue(name: str = "q", *, meta: Fields | None = None, **spec: Any) -> Fields:
+    """Return a queue without bounds."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": free, "memory": free, "gpu": free}
+    return made("Queue", name, {"uid": name, **(meta or {})}, spec={"resources": resources, **spec})
+
+
+def cluster(*objects: Fields) -> Cluster:
+    """Read objects."""
+    found = Cluster()
+    for fields in objects:
+        kind, shelf = _ADDRESS[fields["kind"]]
+        obj: Any = decode(kind, json.dumps(fields).encode())
+        key = obj.metadata.name if shelf in _WITHOUT_NAMESPACE else obj.metadata.key
+        getattr(found, shelf)[key] = obj
+    return found
+
+
+def encoded(*objects: Fields, **terms: Any) -> Encoded:
+    """Encode objects, and the queue "q" beside them."""
+    known = {(fields["kind"], fields["metadata"]["name"]) for fields in objects}
+    others = [] if ("Queue", "q") in known else [queue()]
+    return encode(cluster(*others, *objects), Terms(now=NOW, default_queue="q", **terms))
+
+
+def unit_of(found: Encoded, name: str) -> Unit:
+    """Return a unit by the name of its group."""
+    return found.snapshot.units[found.units.index(Key("ns", name))]
+
+
+def leaf_of(found: Encoded, name: str, leaf: str = "default") -> Leaf:
+    """Return a leaf of a unit."""
+    return next(one for one in leaves_of(unit_of(found, name).tree) if one.name == leaf)
+
+
+def bar_of(found: Encoded, name: str) -> tuple[str, str] | None:
+    """Return the verdict and the message of what is in the way of a unit."""
+    bar: Bar | None = unit_of(found, name).bar
+    return (bar.verdict.title, bar.message) if bar else None
+
+
+def shape_of(found: Encoded, name: str) -> Shape:
+    """Return the shape of a pod."""
+    row = found.pods.index(Key("ns", name))
+    return found.snapshot.shapes[int(found.snapshot.pods.shape[row])]
