@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["bind_request", "group", "node", "pod", "queue", "shard", "trainjob"]
+__all__ = ["bind_request", "group", "node", "pod", "queue", "shard", "staged", "trainjob"]
 
 Fields = dict[str, Any]
 
@@ -115,3 +115,29 @@ def trainjob(name: str, runtime: str, nodes: int = 2, queue: str = "team-a") -> 
         },
         "spec": {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes}},
     }
+
+
+def staged(nodes: int = 3) -> list[Fields]:
+    """Return a TrainJob whose launcher is made later, and its runtime."""
+
+    def job(name: str, **more: Any) -> Fields:
+        limits = {"limits": {"nvidia.com/gpu": 1}}
+        containers = [{"name": "node", "resources": limits}]
+        labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if more == {} else {}
+        return {
+            "name": name,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"template": {"spec": {"containers": containers}}},
+            },
+            **more,
+        }
+
+    jobs = [job("node"), job("launcher", dependsOn=[{"name": "node", "status": "Ready"}])]
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "staged"},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    return [trainjob("job", "staged", nodes), runtime]

@@ -38,10 +38,14 @@ def settle(
     cluster: Cluster,
     binds: Iterable[Binding],
     evicted: Iterable[Key],
+    nominated: Mapping[Key, str],
     notes: Mapping[Key, Mapping[str, str]],
     now: str,
 ) -> None:
-    """Put pods on their nodes, let evicted ones go, and write annotations of groups; "" is none."""
+    """Put pods on their nodes or promise them one, let evicted ones go, and write on groups.
+
+    An annotation that is "" is taken away.
+    """
     for bind in binds:
         pod = cluster.pods[bind.pod]
         status = replace(pod.status, phase="Running", nominated_node_name="")
@@ -52,6 +56,10 @@ def settle(
         pod = cluster.pods[key]
         meta = replace(pod.metadata, deletion_timestamp=now)
         cluster.pods[key] = replace(pod, metadata=meta)
+    for key, node in nominated.items():
+        pod = cluster.pods[key]
+        status = replace(pod.status, nominated_node_name=node)
+        cluster.pods[key] = replace(pod, status=status)
     for key, texts in notes.items():
         group = cluster.pod_groups.get(key)
         if group is not None:

@@ -5,6 +5,7 @@ Plain text of at most 100 columns, so that it can be copied, searched and piped.
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from scheduler.core.model import UNBOUND, Kind
@@ -13,11 +14,15 @@ from trainer_kai.cli.ending import NodeEnd, QueueEnd
 from trainer_kai.cli.simulation import Outcome
 from trainer_kai.cli.table import table
 
-__all__ = ["picture"]
+__all__ = ["bar", "cut", "picture"]
 
 _WIDTH: Final = 100
-_NAME: Final = 40  # columns of a name
+_NAME: Final = 40  # columns of a node's name
+_QUEUE: Final = 32  # and of a queue's beside a unit
+_LEAST: Final = 16  # to which a name is cut
 _BAR: Final = 16  # devices that are drawn one by one
+_MANY: Final = 50  # units
+_FEW: Final = 16  # pods that are named
 _TITLES: Final = {Kind.GPU: "GPUS", Kind.CPU: "CPUS", Kind.MEMORY: "MEMORY"}
 _LEGEND: Final = "# used   = reserved   ~ being released   . idle"
 _EVENTS: Final = (
@@ -39,6 +44,22 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def _fitted(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; where it would be too wide, its first column is cut."""
+    text = table(headings, rows)
+    over = max(map(len, text.splitlines())) - _WIDTH
+    if over <= 0:
+        return text
+    width = max(max(len(row[0]) for row in rows) - over, _LEAST)
+    return table(headings, [(cut(row[0], width), *row[1:]) for row in rows])
+
+
 def _queues(queues: Sequence[QueueEnd]) -> Iterator[str]:
     """Yield a table for each kind that somebody bounds, and for GPUs where there are some."""
     for kind in (Kind.GPU, Kind.CPU, Kind.MEMORY):
@@ -46,7 +67,7 @@ def _queues(queues: Sequence[QueueEnd]) -> Iterator[str]:
             continue
         rows = [
             (
-                cut("  " * depth + queue.name, _NAME),
+                "  " * depth + queue.name,
                 _amount(queue.quota[kind], kind),
                 _amount(queue.limit[kind], kind),
                 _amount(queue.fair_share[kind], kind),
@@ -57,7 +78,7 @@ def _queues(queues: Sequence[QueueEnd]) -> Iterator[str]:
             for depth, queue in _tree(queues)
         ]
         headings = (_TITLES[kind], "QUOTA", "LIMIT", "FAIR SHARE", "USED", "BORROWED", "WAITING")
-        yield table(headings, rows)
+        yield _fitted(headings, rows)
 
 
 def _is_told(queue: QueueEnd, kind: Kind) -> bool:
@@ -101,23 +122,46 @@ def _borrowed(queue: QueueEnd, kind: Kind) -> str:
 
 
 def _units(outcome: Outcome) -> str:
-    """Return the units, each with its reason below it if it has one."""
+    """Return the units, each with its reason below it; where there are many, those that matter."""
     groups, reasons = outcome.document["podGroups"], _reasons(outcome.document)
-    if not groups:
-        return ""
+    shown = _that_matter(outcome)
+    if not shown:
+        return f"{len(groups)} units, and none of them waits or moves" if groups else ""
     rows = []
-    for group in groups:
-        name = f"{group['namespace']}/{group['name']}"
-        placed, waiting = outcome.counts.get(Key(group["namespace"], group["name"]), (0, 0))
-        queue, verdict = cut(group["queue"], _NAME // 2), group["verdict"] or "-"
-        rows.append((cut(name, _NAME), queue, str(placed), str(waiting), verdict))
-    lines = table(("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows).splitlines()
-    shown = [lines[0]]
-    for group, line in zip(groups, lines[1:], strict=True):
-        shown.append(line)
+    for group in shown:
+        key = Key(group["namespace"], group["name"])
+        placed, waiting = outcome.counts.get(key, (0, 0))
+        queue, verdict = cut(group["queue"], _QUEUE), group["verdict"] or "-"
+        rows.append((str(key), queue, str(placed), str(waiting), verdict))
+    head, *lines = _fitted(("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows).splitlines()
+    text = [head]
+    for group, line in zip(shown, lines, strict=True):
+        text.append(line)
         message = reasons.get((group["namespace"], group["name"]), "")
-        shown += textwrap.wrap(message, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(shown)
+        text += _wrapped(message, "  ")
+    left = len(groups) - len(shown)
+    text += [f"{left} more of which nothing waits or moves"] if left else []
+    return "\n".join(text)
+
+
+def _that_matter(outcome: Outcome) -> list[Mapping[str, Any]]:
+    groups: list[Mapping[str, Any]] = outcome.document["podGroups"]
+    if len(groups) <= _MANY:
+        return groups
+    moved = {
+        (it["namespace"], it["pod"])
+        for cycle in outcome.document["cycles"]
+        for _, name in _EVENTS
+        for it in cycle[name]
+    }
+    busy = {outcome.groups.get(Key(*pod)) for pod in moved}
+    return [
+        group
+        for group in groups
+        if group["verdict"]
+        or (key := Key(group["namespace"], group["name"])) in busy
+        or outcome.counts.get(key, (0, 0))[1]
+    ]
 
 
 def _reasons(document: Mapping[str, Any]) -> dict[tuple[str, str], str]:
@@ -132,7 +176,7 @@ def _nodes(outcome: Outcome) -> str:
     if not nodes:
         return ""
     width = max(len(cut(node.name, _NAME)) for node in nodes)
-    cells = [f"{cut(node.name, _NAME).ljust(width)}  {_bar(node)}" for node in nodes]
+    cells = [f"{cut(node.name, _NAME).ljust(width)}  {bar(node)}" for node in nodes]
     widest = max(map(len, cells))
     across = max((_WIDTH + 3) // (widest + 3), 1)
     lines = [
@@ -143,7 +187,7 @@ def _nodes(outcome: Outcome) -> str:
     return "\n".join([head, *lines])
 
 
-def _bar(node: NodeEnd) -> str:
+def bar(node: NodeEnd) -> str:
     """Draw the devices of a node; where a device is shared, it is used."""
     whole = node.whole // 1000
     idle = min(max(node.idle // 1000, 0), whole)
@@ -161,29 +205,29 @@ def _bar(node: NodeEnd) -> str:
 
 
 def _cycles(cycles: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for number, cycle in enumerate(cycles, 1):
-        yield "\n".join([f"CYCLE {number}   {_told(cycle)}", *_events(cycle)])
+    """Yield what happens; cycles one after another that are alike are told once."""
+    told = [(number, _told(cycle), [*_events(cycle)]) for number, cycle in enumerate(cycles, 1)]
+    for _, alike in groupby(told, key=lambda it: it[1:]):
+        (first, text, events), *more = alike
+        head = f"CYCLES {first} to {more[-1][0]}" if more else f"CYCLE {first}"
+        yield "\n".join([f"{head}   {text}", *events])
 
 
 def _told(cycle: Mapping[str, Any]) -> str:
     counts = [f"{len(cycle[name])} {word}" for word, name in _EVENTS if cycle[name]]
     held = sum(it["count"] for it in cycle["reservations"])
     counts += [f"{held} reserved"] if held else []
-    counts += [f"{len(cycle['unschedulable'])} waiting"] if cycle["unschedulable"] else []
+    waiting = len(cycle["unschedulable"])
+    counts += [f"{waiting} unit{'s' * (waiting > 1)} waiting"] if waiting else []
     return ", ".join(counts) or "nothing happens"
 
 
 def _events(cycle: Mapping[str, Any]) -> Iterator[str]:
     for word, name in _EVENTS:
         for where, pods in _by_node(cycle[name]).items():
-            text = f"{word}{f' {where}' if where else ''}: {', '.join(pods)}"
-            yield from textwrap.wrap(
-                text,
-                _WIDTH,
-                initial_indent="  ",
-                subsequent_indent="    ",
-                break_on_hyphens=False,
-            )
+            more = f" and {len(pods) - _FEW} more" if len(pods) > _FEW else ""
+            text = f"{word} {where}: {', '.join(pods[:_FEW])}{more}"
+            yield from _wrapped(text, "    ")
     for it in cycle["reservations"]:
         group = f"{it['namespace']}/{it['podGroup']}"
         text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"

@@ -20,6 +20,7 @@ from scheduler.state.orders import Orders, read_orders
 from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED
+from trainer_kai.api.pod import Pod
 from trainer_kai.cli.completion import Binding, finish, settle
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import Ending, ending
@@ -70,6 +71,7 @@ class Outcome(NamedTuple):
     document: dict[str, Any]
     ending: Ending
     counts: Mapping[Key, tuple[int, int]]  # by group: pods that are placed, and that wait
+    groups: Mapping[Key, Key]  # of pods
     strays: tuple[str, ...]  # what was left aside
 
 
@@ -132,10 +134,10 @@ class _Simulation:
         orders = read_orders(encoded, made)
         evicted = frozenset(it.pod for it in evictions_of(orders))
         binds = (Binding(it.pod, it.node) for it in orders.binds)
-        now = _rfc3339(self._scene.terms.now)
-        settle(cluster, binds, evicted, _notes(encoded, made, orders, now), now)
-        self._cycles.append(cycle_json(encoded, orders, cluster))
         promised = dict(orders.nominations)
+        now = _rfc3339(self._scene.terms.now)
+        settle(cluster, binds, evicted, promised, _notes(encoded, made, orders, now), now)
+        self._cycles.append(cycle_json(encoded, orders, cluster))
         ends = self._ends(encoded, made, promised)
         finish(
             cluster,
@@ -158,7 +160,8 @@ class _Simulation:
         }
         if self._options.stats:
             document["stats"] = self._stats(load_s)
-        return Outcome(document, end, _counted(cluster), self._strays)
+        groups = {key: _group_of(key, pod) for key, pod in cluster.pods.items()}
+        return Outcome(document, end, _counted(cluster, groups), groups, self._strays)
 
     def _ends(
         self, encoded: Encoded, made: Plan, promised: Mapping[Key, str]
@@ -203,14 +206,17 @@ def _notes(encoded: Encoded, made: Plan, orders: Orders, now: str) -> dict[Key, 
     return notes
 
 
-def _counted(cluster: Cluster) -> dict[Key, tuple[int, int]]:
+def _group_of(key: Key, pod: Pod) -> Key:
+    own = f"pg-{key.name}-{pod.metadata.uid}"
+    return Key(key.namespace, pod.metadata.annotations.get(POD_GROUP) or own)
+
+
+def _counted(cluster: Cluster, groups: Mapping[Key, Key]) -> dict[Key, tuple[int, int]]:
     counts: dict[Key, tuple[int, int]] = {}
     for key, pod in cluster.pods.items():
-        name = pod.metadata.annotations.get(POD_GROUP) or f"pg-{key.name}-{pod.metadata.uid}"
-        group = Key(key.namespace, name)
-        placed, waiting = counts.get(group, (0, 0))
+        placed, waiting = counts.get(groups[key], (0, 0))
         phase = phase_of(pod)
-        counts[group] = placed + (phase == "Running"), waiting + (phase == "Pending")
+        counts[groups[key]] = placed + (phase == "Running"), waiting + (phase == "Pending")
     return counts
 
 

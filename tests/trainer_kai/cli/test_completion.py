@@ -40,7 +40,7 @@ def test_a_bound_pod_runs_on_its_node_with_its_devices() -> None:
     """It waits for nothing any more."""
     it = cluster(nominated("p", "other"))
 
-    settle(it, [Binding(P, "n", ("d",))], [], {}, NOW)
+    settle(it, [Binding(P, "n", ("d",))], [], {}, {}, NOW)
 
     assert state(it) == ("Running", "n", False, "")
     assert it.pods[P].metadata.labels[GPU_GROUP] == "d"
@@ -50,9 +50,18 @@ def test_an_evicted_pod_is_going_until_time_passes() -> None:
     """It still has its node."""
     it = cluster(pod("p", on="n"))
 
-    settle(it, [], [P], {}, NOW)
+    settle(it, [], [P], {}, {}, NOW)
 
     assert state(it) == ("Running", "n", True, "")
+
+
+def test_a_nominated_pod_is_promised_its_node() -> None:
+    """What it waits for is written on it."""
+    it = cluster(nominated("p", "old"))
+
+    settle(it, [], [], {P: "n"}, {}, NOW)
+
+    assert state(it) == ("Pending", "", False, "n")
 
 
 def test_groups_are_written_on() -> None:
@@ -60,8 +69,8 @@ def test_groups_are_written_on() -> None:
     it = cluster(group("g"))
     g = Key("default", "g")
 
-    settle(it, [], [], {g: {LAST_START: NOW, "a": "b"}, P: {"a": "b"}}, NOW)
-    settle(it, [], [], {g: {"a": ""}}, NOW)
+    settle(it, [], [], {}, {g: {LAST_START: NOW, "a": "b"}, P: {"a": "b"}}, NOW)
+    settle(it, [], [], {}, {g: {"a": ""}}, NOW)
 
     assert it.pod_groups[g].metadata.annotations == {LAST_START: NOW}
 
@@ -86,7 +95,7 @@ def test_claims_follow_their_pods() -> None:
     ]
     there = cluster(it, *claims)
 
-    settle(there, [Binding(P, "n")], [], {}, NOW)
+    settle(there, [Binding(P, "n")], [], {}, {}, NOW)
 
     found = {key.name: it.metadata.annotations for key, it in there.claims.items()}
     assert found == {"new": {SELECTED_NODE: "n"}, "old": {}, "p-own": {SELECTED_NODE: "n"}}
@@ -134,7 +143,7 @@ def test_who_was_going_may_stay() -> None:
 def test_an_evicted_pod_comes_back_or_is_gone(finishes: bool) -> None:
     """Whatever becomes of those that were going before; it has given its devices back."""
     it = cluster(pod("p", on="n", labels={GPU_GROUP: "d"}), pod("q", on="n"))
-    settle(it, [], [P], {}, NOW)
+    settle(it, [], [P], {}, {}, NOW)
     gone = cluster(pod("p", on="n"))
 
     finish(it, [P], {}, recreates=True, finishes=finishes)

@@ -1,0 +1,131 @@
+"""A simulation as people see it: all of it within 100 columns."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.world import group, node, pod, queue, staged
+from trainer_kai.cli.documents import Document
+from trainer_kai.cli.ending import NodeEnd
+from trainer_kai.cli.picture import bar, picture
+from trainer_kai.cli.simulation import Options, prepare, run
+
+NOW = "2026-01-05T09:00:00Z"
+BUSY = [
+    queue("research", 16),
+    queue("team-a", 6, parent="research", creationTimestamp=NOW),
+    queue("team-b", 10, parent="research", limit=12),
+    *(node(f"node-{i}", 4) for i in range(1, 5)),
+    node("bare", 0),
+    *staged(4),
+    group("big", 2, "team-b"),
+    *(pod(f"big-{i}", "big", 4) for i in range(2)),
+    group("old", 1, "team-b"),
+    pod("old-0", "old", 4, on="node-4", deletionTimestamp=NOW),
+    group("quick", 4, "team-b"),
+    *(pod(f"quick-{i}", "quick", 1, on=f"node-{1 + i % 2}") for i in range(4)),
+    group("lost", 1, "nobody"),
+    pod("lost-0", "lost", 1),
+]
+SHOWN = """\
+GPUS       QUOTA   LIMIT   FAIR SHARE   USED   BORROWED   WAITING
+research   16      -       16           13     -          8
+  team-a   6       -       5            5      -          0
+  team-b   10      12      11           8      -          8
+
+UNIT                 QUEUE    PLACED   WAITING   VERDICT
+default/big          team-b   0        2         ExceedsLimit
+  queue team-b may have at most 12 GPU and has 8 GPU; 8 GPU more are needed. It starts when 4 GPU of
+  the queue are given back, or its limit rises
+default/lost         nobody   0        1         QueueMissing
+  queue nobody does not exist; there are team-a, team-b
+default/old          team-b   1        0         -
+default/pg-job-UID   team-a   4        0         -
+default/quick        team-b   4        0         -
+
+NODES   # used   = reserved   ~ being released   . idle   (1 without GPUs)
+node-1  [###=]   node-2  [####]   node-3  [#...]   node-4  [####]
+
+CYCLE 1   4 bound, 1 reserved, 2 units waiting
+  bound to node-1: default/job-node-0-0
+  bound to node-2: default/job-node-0-1, default/job-node-0-2
+  bound to node-3: default/job-node-0-3
+  reserved on node-1: 1 for launcher-replica-0 of default/pg-job-UID
+
+CYCLE 2   1 bound, 1 reserved, 2 units waiting
+  bound to node-4: default/old-0
+  reserved on node-1: 1 for launcher-replica-0 of default/pg-job-UID
+
+CYCLES 3 to 5   1 reserved, 2 units waiting
+  reserved on node-1: 1 for launcher-replica-0 of default/pg-job-UID
+"""
+
+
+def drawn(*objects: dict[str, Any], cycles: int = 1) -> str:
+    """Return the picture of some objects."""
+    options = Options(cycles=cycles, actions=("allocate",))
+    scene = prepare((Document("a.yaml", it) for it in objects), options)
+    return picture(run(scene, options))
+
+
+def test_the_whole_picture() -> None:
+    """Queues as a tree, units with their reasons, nodes as bars, and what happened."""
+    assert drawn(*BUSY, cycles=5) == SHOWN.rstrip()
+
+
+def test_names_are_cut_only_where_there_is_no_room() -> None:
+    """Nothing is wider than 100 columns, however long it is called."""
+    long = "n" * 120
+    wide = drawn(
+        queue(long, 4),
+        node(long, 8),
+        group(long, 1, long),
+        pod(long, long, 1),
+        *staged(),
+    )
+
+    assert max(map(len, wide.splitlines())) <= 100
+    assert "…" in wide
+    assert f"default/{'g' * 40} " in drawn(group("g" * 40), pod("p", "g" * 40))
+
+
+def test_of_many_units_those_are_shown_that_wait_or_move() -> None:
+    """The others are counted."""
+    quiet = [it for i in range(60) for it in (group(f"g{i}"), pod(f"p{i}", f"g{i}", on="n"))]
+    site = [queue("team-a", 200), node("n", 100)]
+
+    text = drawn(*site, *quiet, group("new"), pod("new-0", "new"))
+
+    assert "default/new " in text
+    assert "60 more of which nothing waits or moves" in text
+    assert "default/g1 " not in text
+    assert "60 units, and none of them waits or moves" in drawn(*site, *quiet)
+
+
+def test_cpus_and_memory_are_shown_where_somebody_bounds_them() -> None:
+    """In cores and GiB."""
+    bounded = queue("team-a", 0)
+    bounded["spec"]["resources"]["cpu"] = {"quota": 4000, "limit": -1, "overQuotaWeight": 1}
+    bounded["spec"]["resources"]["memory"] = {"quota": -1, "limit": 2147.483648}
+
+    text = drawn(bounded, node("n", 0), group("g"), pod("p", "g", 0))
+
+    assert "\nteam-a   4       -       1            1      -          0" in f"\n{text}"
+    assert "\nteam-a   -       2Gi     0Gi          0Gi    -          0Gi" in text
+    assert "NODES" not in text
+
+
+BARS = [
+    Case("idle", NodeEnd("n", 4000, 4000, 0, 0), "[....]"),
+    Case("all marks", NodeEnd("n", 8000, 2000, 3000, 1000), "[##=~~~..]"),
+    Case("a shared device is used", NodeEnd("n", 2000, 1500, 0, 0), "[#.]"),
+    Case("overcommitted", NodeEnd("n", 2000, -1000, -1000, 3000), "[==]"),
+    Case("large", NodeEnd("n", 72000, 10000, 0, 2000), "[60# 2= 10.]"),
+]
+
+
+@pytest.mark.parametrize("case", BARS, ids=ids)
+def test_bars(case: Case[NodeEnd, str]) -> None:
+    """One mark for each device; counts where there are many."""
+    assert bar(case.given) == case.want

@@ -1,0 +1,211 @@
+"""`trainer-kai simulate`: what it prints, what it refuses, and how soon it answers."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.policies.registry import ACTIONS, ALL_ACTIONS
+from tests.support.case import Case, ids
+from tests.support.tree import ROOT
+from tests.support.world import group, node, pod, queue, shard
+from trainer_kai.cli.main import main
+
+SITE = [
+    queue("all", 8),
+    queue("team-a", 2, parent="all"),
+    queue("team-b", 6, parent="all", limit=8),
+    node("node-1", 4),
+    node("node-2", 4),
+    node("bare", 0),
+]
+WORK = [
+    group("a", 3),
+    *(pod(f"a-{i}", "a", 1) for i in range(3)),
+    group("b", 2, "team-b"),
+    *(pod(f"b-{i}", "b", 4) for i in range(2)),
+    group("done", 1),
+    pod("done-0", "done", 1, on="node-2", deletionTimestamp="2026-01-05T09:00:00Z"),
+]
+
+LATER = [name for name in ALL_ACTIONS if name not in ACTIONS]
+
+
+class Terminal:
+    """What a command is given, and what it says."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def write(self, name: str, *objects: Any) -> str:
+        """Write a file and return its path."""
+        text = "\n---\n".join(yaml.safe_dump(it) for it in objects)
+        (self.folder / name).write_text(text)
+        return str(self.folder / name)
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run the command; return its exit code and what it wrote."""
+        code = main(["simulate", *arguments])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """Return a place to run commands in."""
+    return Terminal(tmp_path, capsys)
+
+
+def test_standard_output_holds_one_document(terminal: Terminal) -> None:
+    """What is ignored or not built stands on standard error."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    file = terminal.write("a.yaml", *SITE, *WORK, secret)
+
+    code, out, err = terminal.run("-f", file, "-o", "json")
+
+    assert code == 0
+    assert json.loads(out)["schema"] == "trainer-kai/simulate/v1"
+    lines = err.splitlines()
+    assert lines[0] == "trainer-kai: ignored: v1 Secret (1)"
+    assert len(lines) == 1 + bool(LATER)
+
+
+def test_nothing_is_told_where_there_is_nothing_to_tell(terminal: Terminal) -> None:
+    """All actions that were asked for are built."""
+    file = terminal.write("a.yaml", *SITE, *WORK)
+
+    assert terminal.run("-f", file, "--actions", "allocate")[2] == ""
+
+
+def test_the_same_out_of_many_files_lists_and_forms(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """YAML, JSON, a List, lists of one kind, several files, standard input."""
+    objects = [*SITE, *WORK]
+    expected = terminal.run("-f", terminal.write("a.yaml", *objects), "-o", "json")[1]
+    first = terminal.write("1.yaml", *objects[5:])
+    second = terminal.write("2.yaml", *objects[:5])
+    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    monkeypatch.setattr(sys, "stdin", io.StringIO(whole))
+
+    assert terminal.run("-f", first, "-f", second, "-o", "json")[1] == expected
+    assert terminal.run("-f", "-", "-o", "json")[1] == expected
+
+
+def test_a_list_of_one_kind_is_read(terminal: Terminal) -> None:
+    """The API server leaves the kind out of its items."""
+    items = [{"metadata": it["metadata"], "status": it["status"]} for it in SITE[3:]]
+    nodes = {"apiVersion": "v1", "kind": "NodeList", "items": items}
+    file = terminal.write("a.yaml", nodes)
+
+    assert len(json.loads(terminal.run("-f", file, "-o", "json")[1])["nodes"]) == 3
+
+
+def test_json_is_not_read_as_yaml(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take fifty times as long."""
+    path = terminal.folder / "a.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*SITE, *WORK]}))
+    monkeypatch.delattr(yaml, "load_all")
+
+    assert terminal.run("-f", str(path), "-o", "json")[0] == 0
+
+
+def test_a_snapshot_of_kai_is_read(terminal: Terminal) -> None:
+    """As it is downloaded."""
+    raw = {"nodes": SITE[3:], "queues": SITE[:3], "pods": [pod("p")], "podGroups": None}
+    with zipfile.ZipFile(terminal.folder / "snapshot.zip", "w") as archive:
+        archive.writestr("snapshot.json", json.dumps({"rawObjects": raw}))
+
+    code, out, _ = terminal.run("-f", str(terminal.folder / "snapshot.zip"), "-o", "json")
+
+    assert code == 0
+    assert len(json.loads(out)["nodes"]) == 3
+
+
+REFUSED = [
+    Case("cycles", ("--cycles", "0"), "--cycles: 0 must be from 1 to 10000"),
+    Case("now", ("--now", "today"), "--now: 'today' must be a time such as"),
+    Case("grace", ("--staleness-grace-period", "60"), "--staleness-grace-period: '60' is no dur"),
+    Case(
+        "threshold",
+        ("--stuck-in-releasing-threshold", "-1s"),
+        "--stuck-in-releasing-threshold: '-1s' must not be negative",
+    ),
+    Case("unknown action", ("--actions", "allocate,x"), "--actions: 'x' is unknown; there are all"),
+    Case("empty action", ("--actions", "allocate,"), "--actions: 'allocate,' has an empty name"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=ids)
+def test_what_is_refused(case: Case[tuple[str, str], str], terminal: Terminal) -> None:
+    """With what would be right, and exit code 2."""
+    code, out, err = terminal.run("-f", terminal.write("a.yaml", *SITE), "=".join(case.given))
+
+    assert (code, out) == (2, "")
+    assert err.startswith(f"trainer-kai: {case.want}")
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_an_action_that_is_not_built_is_refused(name: str, terminal: Terminal) -> None:
+    """It is never ignored."""
+    code, out, err = terminal.run("-f", terminal.write("a.yaml", *SITE), "--actions", name)
+
+    assert (code, out) == (2, "")
+    assert f"'{name}' is not built yet" in err
+
+
+def test_every_mistake_is_told_at_once(terminal: Terminal) -> None:
+    """One line for each, with file, kind, name, field and reason."""
+    broken = pod("p", labels={"a": "b c"})
+    one = terminal.write("1.yaml", broken, queue("q", -2))
+    other = terminal.write("2.yaml", broken, shard(placementStrategy={"gpu": 1}))
+
+    code, out, err = terminal.run("-f", one, "-f", other)
+
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith(f"trainer-kai: {one}: Pod default/p: metadata.labels[a]: 'b c' must")
+    assert lines[1].startswith(f"trainer-kai: {one}: Queue q: spec.resources.gpu.quota: -2 must")
+    assert lines[2] == (
+        f"trainer-kai: {other}: Pod default/p: metadata.name: is there twice, first in {one}"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "---\n"])
+def test_files_without_objects_are_refused(text: str, terminal: Terminal) -> None:
+    """There would be nothing to say."""
+    (terminal.folder / "a.yaml").write_text(text)
+
+    code, _, err = terminal.run("-f", str(terminal.folder / "a.yaml"))
+
+    assert code == 2
+    assert "no object is in" in err
+
+
+def test_something_that_waits_is_no_failure(terminal: Terminal) -> None:
+    """Whoever wants to know reads the document."""
+    file = terminal.write("a.yaml", *SITE, group("z", 1, "none"), pod("z-0", "z"))
+
+    assert terminal.run("-f", file)[0] == 0
+
+
+def test_other_commands_do_not_wait_for_what_plans() -> None:
+    """Nor does its own help: they do not load numpy."""
+    program = (
+        "import sys; from trainer_kai.cli.main import main\n"
+        "try: main(['simulate', '--help'])\n"
+        "except SystemExit: sys.exit('numpy' in sys.modules or 'scheduler' in sys.modules)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True
+    )
+
+    assert (found.returncode, found.stderr) == (0, b"")
