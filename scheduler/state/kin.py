@@ -135,7 +135,10 @@ class Kin:
         found = self._read_demand()
         if isinstance(found, str):
             return found
-        below = sorted(name for name, quantity in _asked(self.spec) if milli(quantity) < 0)
+        try:
+            below = sorted(name for name, quantity in _asked(self.spec) if milli(quantity) < 0)
+        except QuantityError as error:  # in a limit that a request outranks
+            return str(error)
         return f"it asks for less than nothing of {below[0]}" if below else None
 
     def _read_demand(self) -> Amounts | str:

@@ -1,0 +1,105 @@
+"""What pods ask of the labels of nodes, as sets of codes (rule 22)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.state.encode import Encoded
+from tests.support.case import Case, ids
+from tests.support.clusters import encoded, node, pod, shape_of
+
+_NODES = [
+    node("a", labels={"zone": "x", "size": "5"}),
+    node("b", labels={"zone": "y", "size": "10"}),
+    node("c", labels={"size": "-3"}),
+    node("d", labels={"zone": "x", "size": "large"}),
+]
+
+
+def _passed(found: Encoded) -> str:
+    """Return the nodes that satisfy what a pod asks for, by brute force."""
+    nodes = found.snapshot.nodes
+    passed = np.ones(len(nodes.names), dtype=np.bool_)
+    for alternatives in shape_of(found, "p").any_of:
+        some = np.zeros_like(passed)
+        for needs in alternatives:
+            every = np.ones_like(passed)
+            for key, codes in needs:
+                every &= [code in codes for code in nodes.labels[:, key].tolist()]
+            some |= every
+        passed &= some
+    return "".join(name for name, is_fine in zip(nodes.names, passed, strict=True) if is_fine)
+
+
+def _term(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def _field(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchFields": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": list(terms)}
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    }
+
+
+# what a pod says → the nodes it may go to
+SELECTIONS = [
+    Case("nothing", {}, "abcd"),
+    Case("a label", {"nodeSelector": {"zone": "x"}}, "ad"),
+    Case("two labels", {"nodeSelector": {"zone": "x", "size": "5"}}, "a"),
+    Case("a value that no node has", {"nodeSelector": {"zone": "z"}}, ""),
+    Case("a label that no node has", {"nodeSelector": {"rack": "1"}}, ""),
+    Case("In", _affinity(_term("zone", "In", "y", "z")), "b"),
+    Case("NotIn, which one without it passes", _affinity(_term("zone", "NotIn", "x")), "bc"),
+    Case("NotIn what nobody has", _affinity(_term("zone", "NotIn", "z")), "abcd"),
+    Case("Exists", _affinity(_term("zone", "Exists")), "abd"),
+    Case("DoesNotExist", _affinity(_term("zone", "DoesNotExist")), "c"),
+    Case("Gt, of numbers only", _affinity(_term("size", "Gt", "4")), "ab"),
+    Case("Lt", _affinity(_term("size", "Lt", "5")), "c"),
+    Case("Gt what is no number", _affinity(_term("size", "Gt", "four")), ""),
+    Case("Gt two numbers", _affinity(_term("size", "Gt", "1", "2")), ""),
+    Case("another operator", _affinity(_term("zone", "Near", "x")), ""),
+    Case("one of two terms", _affinity(_term("zone", "In", "y"), _term("size", "In", "5")), "ab"),
+    Case(
+        "one of two cannot be meant",
+        _affinity(_term("zone", "In", "y"), _term("size", "Gt", "x")),
+        "b",
+    ),
+    Case("an empty term is no node", _affinity({}), ""),
+    Case("no terms are no node", _affinity(), ""),
+    Case("a name", _affinity(_field("metadata.name", "In", "b", "nobody")), "b"),
+    Case("not a name", _affinity(_field("metadata.name", "NotIn", "b")), "acd"),
+    Case("another field", _affinity(_field("metadata.uid", "In", "b")), ""),
+    Case("another operator on a name", _affinity(_field("metadata.name", "Exists")), ""),
+    Case(
+        "selector and affinity",
+        {"nodeSelector": {"zone": "x"}, **_affinity(_term("size", "In", "5", "10"))},
+        "a",
+    ),
+    Case(
+        "all of a term",
+        _affinity({**_term("zone", "In", "x"), **_field("metadata.name", "In", "d")}),
+        "d",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SELECTIONS, ids=ids)
+def test_selections(case: Case[dict[str, Any], str]) -> None:
+    """As Kubernetes has it."""
+    assert _passed(encoded(*_NODES, pod("p", **case.given))) == case.want
+
+
+def test_only_labels_that_somebody_asks_for_have_a_column() -> None:
+    """A label that is called like the field is another thing."""
+    said = {"nodeSelector": {"metadata.name": "x"}, **_affinity(_field("metadata.name", "In", "a"))}
+
+    found = encoded(node("a", labels={"zone": "x"}), pod("p", **said)).snapshot.nodes
+
+    assert found.key_names == ("metadata.name", "metadata.name")
+    assert found.labels.tolist() == [[-1, 0]]

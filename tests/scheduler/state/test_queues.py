@@ -1,0 +1,230 @@
+"""Queues: their shares, what they have, and which cannot be used (rules 11 and 12)."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.model import Queues
+from tests.support.case import Case, ids
+from tests.support.clusters import bar_of, encoded, group, made, node, pod, queue
+
+
+def _bounds(number: Any) -> dict[str, Any]:
+    share = {"quota": number, "limit": number, "overQuotaWeight": number}
+    return {"resources": dict.fromkeys(("cpu", "memory", "gpu"), share)}
+
+
+# quota, limit and weight → quota by kind, weight by kind
+SHARES = [
+    Case("whole", _bounds(2), ([2, 2_000_000, 2000], [2.0] * 3)),
+    Case("parts", _bounds(0.5), ([0, 500_000, 500], [0.5] * 3)),
+    Case("more than there is", _bounds(1e30), ([2**60] * 3, [1e9] * 3)),
+    Case("a GPU only", {"resources": {"gpu": {"quota": 1}}}, ([0, 0, 1000], [0.0] * 3)),
+    Case("nothing is said", {"resources": None}, ([0] * 3, [0.0] * 3)),
+]
+
+
+@pytest.mark.parametrize("case", SHARES, ids=ids)
+def test_shares(case: Case[dict[str, Any], tuple[list[int], list[float]]]) -> None:
+    """CPU in thousandths, memory in bytes, GPUs in thousandths; what is left out is 0."""
+    found = encoded(queue(**case.given)).snapshot.queues
+
+    assert (found.quota[0].tolist(), found.weight[0].tolist()) == case.want
+    assert found.priority == (100,)
+
+
+def test_no_bound() -> None:
+    """-1 means that."""
+    found = encoded(queue(priority=7)).snapshot.queues
+
+    assert (found.quota.tolist(), found.limit.tolist()) == ([[-1] * 3], [[-1] * 3])
+    assert (found.priority, found.usage.tolist()) == ((7,), [[0.0] * 3])
+
+
+def test_rows_are_by_age_then_uid() -> None:
+    """And parents are rows."""
+    old = {"creationTimestamp": "2025-01-01T00:00:00Z"}
+    found = encoded(
+        queue("a", meta={"uid": "2"}),
+        queue("b", meta={"uid": "1"}, parentQueue="c"),
+        queue("c", meta={**old, "uid": "3"}),
+    ).snapshot.queues
+
+    assert (found.names, found.parent) == (("b", "a", "q", "c"), (3, -1, -1, -1))
+
+
+_HERE = [
+    queue("top"),
+    queue("q", parentQueue="top"),
+    queue("inner"),
+    queue("in", parentQueue="inner"),
+]
+# more queues, the queue that a group names → the verdict, and what its message says
+BARS = [
+    Case("it exists", ([], "q"), None),
+    Case("it does not", ([], "x"), ("QueueMissing", "queue x does not exist; there are in, q")),
+    Case("none is named", ([], ""), ("Misconfigured", "it names no queue; there are in, q")),
+    Case(
+        "it has children",
+        ([], "inner"),
+        ("Misconfigured", "queue inner has children; name one below it: in"),
+    ),
+    Case(
+        "its parent does not exist",
+        ([queue("a", parentQueue="x")], "a"),
+        ("QueueMissing", "queue a has the parent x, which does not exist"),
+    ),
+    Case(
+        "the parent of its parent does not",
+        ([queue("a", parentQueue="b"), queue("b", parentQueue="x")], "a"),
+        ("QueueMissing", "queue b has the parent x, which does not exist"),
+    ),
+    Case(
+        "it is above itself",
+        ([queue("a", parentQueue="a")], "a"),
+        ("Misconfigured", "queue a is above itself"),
+    ),
+    Case(
+        "one above it is above itself",
+        (
+            [queue("a", parentQueue="b"), queue("b", parentQueue="c"), queue("c", parentQueue="b")],
+            "a",
+        ),
+        ("Misconfigured", "queue b is above itself"),
+    ),
+    Case(
+        "its number cannot be meant",
+        ([queue("a", resources={"gpu": {"quota": -2}})], "a"),
+        (
+            "Misconfigured",
+            "queue a: spec.resources.gpu.quota is -2, and must be 0 or more, or -1: no bound",
+        ),
+    ),
+    Case(
+        "a weight below nothing",
+        ([queue("a", resources={"gpu": {"overQuotaWeight": -1}})], "a"),
+        (
+            "Misconfigured",
+            "queue a: spec.resources.gpu.overQuotaWeight is -1, and must be 0 or more",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BARS, ids=ids)
+def test_bars(case: Case[tuple[list[Any], str], tuple[str, str] | None]) -> None:
+    """What is wrong with a queue is told of the units in it, and of no others."""
+    more, name = case.given
+
+    found = encoded(*_HERE, *more, group("g", queue=name), pod("p", "g"), group("h"), pod("r", "h"))
+
+    assert bar_of(found, "g") == case.want
+    assert bar_of(found, "h") is None
+    assert (found.snapshot.units[found.units.index(("ns", "g"))].queue == -1) == bool(case.want)
+    sound = {"top", "q", "inner", "in"}
+    assert set(found.snapshot.queues.names) == sound
+    assert {stray.group.name for stray in found.strays} == {it["metadata"]["name"] for it in more}
+
+
+def _used(found: Queues, name: str) -> tuple[int, int, int]:
+    row = found.names.index(name)
+    return tuple(
+        int(table[row, 2]) // 1000 for table in (found.allocated, found.fixed, found.requested)
+    )  # type: ignore[return-value]
+
+
+_GOING = {"deletionTimestamp": "2026-01-05T07:59:00Z"}
+_STUCK = {"deletionTimestamp": "2026-01-05T07:00:00Z"}
+# a pod of a group → GPUs that its queue has, of them those that stay, and that it asks for
+CHARGES = [
+    Case("it waits", ("g", {}), (0, 0, 1)),
+    Case("it is there", ("g", {"node": "a"}), (1, 0, 1)),
+    Case("it cannot be preempted", ("fixed", {"node": "a"}), (1, 1, 1)),
+    Case("nothing of it is there", ("fixed", {}), (0, 0, 1)),
+    Case("its node is gone", ("g", {"node": "b"}), (1, 0, 1)),
+    Case("it is gated", ("g", {"schedulingGates": [{"name": "x"}]}), (0, 0, 0)),
+    Case("it is going", ("g", {"node": "a", "meta": _GOING}), (0, 0, 0)),
+    Case("its end is overdue", ("g", {"node": "a", "meta": _STUCK}), (1, 0, 1)),
+    Case("it succeeded", ("g", {"node": "a", "phase": "Succeeded"}), (0, 0, 0)),
+    Case("another scheduler has it", ("g", {"node": "a", "schedulerName": "x"}), (0, 0, 0)),
+    Case("it is in no group", ("", {"node": "a"}), (1, 0, 1)),
+    Case("its group does not exist", ("none", {"node": "a"}), (0, 0, 0)),
+    Case("its group cannot be meant", ("wrong", {}), (0, 0, 0)),
+    Case("its group cannot be meant any more", ("wrong", {"node": "a"}), (1, 0, 1)),
+    Case(
+        "it shares a device",
+        (
+            "g",
+            {
+                "node": "a",
+                "asks": {},
+                "annotations": {"gpu-fraction": "0.9", "gpu-fraction-num-devices": "5"},
+            },
+        ),
+        (4, 0, 4),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CHARGES, ids=ids)
+def test_charges(case: Case[tuple[str, dict[str, Any]], tuple[int, int, int]]) -> None:
+    """On all levels; what misconfigured units ask for takes nothing from others."""
+    name, said = case.given
+
+    found = encoded(
+        queue("top"),
+        queue("q", parentQueue="top"),
+        node("a"),
+        group("g"),
+        group("fixed", preemptibility="non-preemptible"),
+        group("wrong", minMember=-1),
+        pod("p", name, **said),
+    ).snapshot.queues
+
+    assert _used(found, "q") == _used(found, "top") == case.want
+
+
+def test_priorities() -> None:
+    """A class, else the default class with the smallest value; from 100 on nobody is preempted."""
+    classes = [
+        made("PriorityClass", "build", value=100),
+        made("PriorityClass", "usual", value=70, globalDefault=True),
+        made("PriorityClass", "other", value=80, globalDefault=True),
+    ]
+    found = encoded(
+        *classes,
+        *(group(n, priorityClassName=c) for n, c in (("a", "build"), ("b", "unknown"), ("c", ""))),
+        group("d", priorityClassName="build", preemptibility="preemptible"),
+        *(pod(f"p{n}", n) for n in "abcd"),
+        pod("e", priorityClassName="usual", labels={"priorityClassName": "build"}),
+        pod("f", priorityClassName="build"),
+        pod("g", labels={"kai.scheduler/preemptibility": "non-preemptible"}),
+    )
+
+    got = [(unit.name, unit.priority, unit.is_preemptible) for unit in found.snapshot.units]
+    assert got == [
+        ("ns/a", 100, False),
+        ("ns/b", 70, True),
+        ("ns/c", 70, True),
+        ("ns/d", 100, True),
+        ("ns/pg-e-e", 100, False),
+        ("ns/pg-f-f", 100, False),
+        ("ns/pg-g-g", 70, False),
+    ]
+
+
+def test_without_classes_the_priority_is_50() -> None:
+    """As KAI's train."""
+    found = encoded(group("g", priorityClassName="build"), pod("p", "g")).snapshot
+
+    assert (found.units[0].priority, found.units[0].is_preemptible) == (50, True)
+
+
+@pytest.mark.parametrize(("label", "row"), [("other", 0), ("", 1)])
+def test_the_queue_of_a_pod_without_a_group(label: str, row: int) -> None:
+    """Its label, else the default."""
+    labels = {"kai.scheduler/queue": label}
+
+    found = encoded(queue("other", meta={"uid": "a"}), pod("p", labels=labels)).snapshot
+
+    assert (found.queues.names, found.units[0].queue) == (("other", "q"), row)
