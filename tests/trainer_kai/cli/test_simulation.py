@@ -47,6 +47,59 @@ def state(document: Document, name: str) -> Document:
     return {name: it for name, it in found.items() if name not in {"namespace", "name"}}
 
 
+WHOLE: Document = {
+    "schema": "trainer-kai/simulate/v1",
+    "cycles": [
+        {
+            "binds": [
+                {"namespace": "default", "pod": "a-0", "node": "n1", "gpuGroups": []},
+                {"namespace": "default", "pod": "a-1", "node": "n2", "gpuGroups": []},
+            ],
+            "evictions": [],
+            "nominations": [],
+            "reservations": [],
+            "unschedulable": [{"namespace": "default", "podGroup": "b", "reason": "NoNodeMatches"}],
+        }
+    ],
+    "pods": [
+        {"namespace": "default", "name": name, "phase": phase, "node": at, "gpuGroups": []}
+        for name, phase, at in (
+            ("a-0", "Running", "n1"),
+            ("a-1", "Running", "n2"),
+            ("b-0", "Pending", ""),
+        )
+    ],
+    "podGroups": [
+        {
+            "namespace": "default",
+            "name": "a",
+            "queue": "team-a",
+            "lastStartTimestamp": NOW,
+            "verdict": "",
+        },
+        {
+            "namespace": "default",
+            "name": "b",
+            "queue": "team-a",
+            "lastStartTimestamp": "",
+            "verdict": "NoNodeMatches",
+        },
+    ],
+    "queues": [
+        {
+            "name": "team-a",
+            "fairShare": {"cpu": 0, "memory": 0, "gpu": 8},
+            "allocated": {"cpu": 0, "memory": 0, "gpu": 6},
+            "requested": {"cpu": 0, "memory": 0, "gpu": 11},
+        }
+    ],
+    "nodes": [
+        {"name": "n1", "idleGpus": 1, "releasingGpus": 0},
+        {"name": "n2", "idleGpus": 1, "releasingGpus": 0},
+    ],
+}
+
+
 def test_the_whole_document() -> None:
     """Every field, of a cluster in which somebody starts and somebody waits."""
     document = simulate([*SITE, *gang("a", 2, 3), *gang("b", 1, 5)])
@@ -54,59 +107,7 @@ def test_the_whole_document() -> None:
     refused = document["cycles"][0]["unschedulable"]
     message = refused[0].pop("message")
     assert "5 GPU" in message
-    assert document == {
-        "schema": "trainer-kai/simulate/v1",
-        "cycles": [
-            {
-                "binds": [
-                    {"namespace": "default", "pod": "a-0", "node": "n1", "gpuGroups": []},
-                    {"namespace": "default", "pod": "a-1", "node": "n2", "gpuGroups": []},
-                ],
-                "evictions": [],
-                "nominations": [],
-                "reservations": [],
-                "unschedulable": [
-                    {"namespace": "default", "podGroup": "b", "reason": "NoNodeMatches"}
-                ],
-            }
-        ],
-        "pods": [
-            {"namespace": "default", "name": name, "phase": phase, "node": at, "gpuGroups": []}
-            for name, phase, at in (
-                ("a-0", "Running", "n1"),
-                ("a-1", "Running", "n2"),
-                ("b-0", "Pending", ""),
-            )
-        ],
-        "podGroups": [
-            {
-                "namespace": "default",
-                "name": "a",
-                "queue": "team-a",
-                "lastStartTimestamp": NOW,
-                "verdict": "",
-            },
-            {
-                "namespace": "default",
-                "name": "b",
-                "queue": "team-a",
-                "lastStartTimestamp": "",
-                "verdict": "NoNodeMatches",
-            },
-        ],
-        "queues": [
-            {
-                "name": "team-a",
-                "fairShare": {"cpu": 0, "memory": 0, "gpu": 8},
-                "allocated": {"cpu": 0, "memory": 0, "gpu": 6},
-                "requested": {"cpu": 0, "memory": 0, "gpu": 11},
-            }
-        ],
-        "nodes": [
-            {"name": "n1", "idleGpus": 1, "releasingGpus": 0},
-            {"name": "n2", "idleGpus": 1, "releasingGpus": 0},
-        ],
-    }
+    assert document == WHOLE
 
 
 def test_the_order_of_objects_changes_no_byte() -> None:
