@@ -156,7 +156,8 @@ def _leaf(draw: st.DrawFn, build: Builder, taste: Taste, of: tuple[str, PodShape
     waiting = build.pods(draw(st.integers(0, 4)), one)
     later = draw(st.integers(0, 2))
     row = build.shape(one)
-    most = len(waiting) + later if taste.has_slots and not one.matches else 0
+    is_alone = one.matches or one.claims or one.own_claims  # slots might be where pods cannot be
+    most = len(waiting) + later if taste.has_slots and not is_alone else 0
     slots = draw(st.lists(st.integers(0, len(build.nodes) - 1), max_size=min(2, most)))
     return Leaf(
         name=name,

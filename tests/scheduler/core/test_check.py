@@ -1,0 +1,146 @@
+"""What must hold of every plan is found where it does not: plans broken by hand."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from scheduler.core.check import violations
+from scheduler.core.decision import Admission, Placing, Plan, Reservation
+from scheduler.core.model import UNBOUND, Cause, Group, Leaf, Slot, Snapshot
+from tests.support.case import Case, ids
+from tests.support.snapshots import Builder, Node, Queue, shape
+
+GANG, FIXED, GROUPS, LATER, SLOTS = range(5)
+ONE: Final = shape(gpu=1)
+NODES: Final = [Node(gpu=2), Node(gpu=2, used_gpu=1, releasing_gpu=1), Node(gpu=1, used_gpu=3)]
+
+
+def snapshot(**queue: Any) -> Snapshot:
+    """Return five units of two pods each, of one GPU; the last one has slots for both."""
+    build = Builder(nodes=NODES, queues=[Queue("all", **{"quota": UNBOUND, **queue})])
+    build.gang(2, ONE)
+    build.gang(2, ONE, is_preemptible=False)
+    one, two = Leaf("a", 1, build.pods(1, ONE)), Leaf("b", 1, build.pods(1, ONE))
+    build.unit(Group("all", 1, (one, two)))
+    build.unit(Leaf("a", 3, build.pods(2, ONE), later=1, later_shape=0))
+    slots = (Slot(2, 0, Cause.ANTICIPATED), Slot(2, 0, Cause.ANTICIPATED))
+    build.unit(Leaf("a", 1, build.pods(2, ONE), slots=slots, later_shape=0))
+    return build.snapshot()
+
+
+def plan(*decisions: Admission) -> Plan:
+    """Return a plan that says nothing else."""
+    return Plan(decisions, (), np.zeros((1, 3)))
+
+
+def binds(unit: int, *nodes: int, first: int = 0) -> Admission:
+    """Bind the pods of a unit, from the first one on, to nodes."""
+    pods = range(2 * unit + first, 2 * unit + 2)
+    return Admission(unit, tuple(map(Placing, pods, nodes)))
+
+
+def waits(unit: int, *nodes: int) -> Admission:
+    """Nominate nodes for the pods of a unit."""
+    return replace(binds(unit), nominations=binds(unit, *nodes).binds)
+
+
+def holds(admission: Admission, *nodes: int) -> Admission:
+    """Reserve as well."""
+    held = tuple(Reservation("a", node, 1, Cause.ANTICIPATED) for node in nodes)
+    return replace(admission, reservations=held)
+
+
+ROOM: Final = "node node-{} has no room for all that is placed there"
+IDLE: Final = "more is bound to node node-{} than is idle there"
+
+# decisions -> what they break
+BROKEN: list[Case[tuple[Admission, ...], list[str]]] = [
+    Case("nothing", (), []),
+    Case("a gang that fits", (binds(GANG, 0, 0),), []),
+    Case(
+        "a pod twice",
+        (binds(GANG, 0, 0), binds(GANG, 1)),
+        ["pod 0 of unit-0 is placed 2 times", IDLE.format(1)],
+    ),
+    Case(
+        "more than there is",
+        (binds(GANG, 0, 0), binds(FIXED, 0, 0)),
+        [ROOM.format(0), IDLE.format(0)],
+    ),
+    Case("what is not idle yet", (binds(GANG, 0, 1),), [IDLE.format(1)]),
+    Case("who waits needs nothing idle", (waits(GANG, 0, 1),), []),
+    Case("too many wait", (waits(GANG, 1, 1),), [ROOM.format(1)]),
+    Case(
+        "an overcommitted node gets no worse", (binds(GROUPS, 2),), [ROOM.format(2), IDLE.format(2)]
+    ),
+    Case("who takes its slots adds nothing", (binds(SLOTS, 2, 2),), []),
+    Case("half a gang", (binds(GANG, 0),), ["unit-0 is bound in part"]),
+    Case(
+        "half of it waits",
+        (replace(waits(GANG, 0), binds=(Placing(1, 0),)),),
+        ["unit-0 is bound in part"],
+    ),
+    Case("one after the other is whole", (binds(GANG, 0), binds(GANG, 0, first=1)), []),
+    Case("one of two groups is enough", (binds(GROUPS, 0),), []),
+    Case("a later pod is missing", (binds(LATER, 0, 0),), ["unit-3 is bound in part"]),
+    Case("a later pod has a slot", (holds(binds(LATER, 0, 0), 1),), []),
+    Case("a slot that has no room", (holds(binds(LATER, 0, 0), 0),), [ROOM.format(0)]),
+    Case("slots alone are not torn", (holds(Admission(LATER), 0),), []),
+]
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=ids)
+def test_what_is_broken_is_told(case: Case[tuple[Admission, ...], list[str]]) -> None:
+    """Nobody twice, no overcommitment, no gang in part."""
+    assert list(violations(snapshot(), plan(*case.given))) == case.want
+
+
+def test_a_pod_that_does_not_wait_is_told() -> None:
+    """It is there already, or gated, or not of the unit's leaves."""
+    given = snapshot()
+    units = (replace(given.units[0], tree=Leaf("default", 0)), *given.units[1:])
+    told = list(violations(replace(given, units=units), plan(binds(GANG, 0, 0))))
+    assert told == ["pod 0 of unit-0 does not wait", "pod 1 of unit-0 does not wait"]
+
+
+LIMIT: Final = "queue all has more GPU than its limit"
+QUOTA: Final = "queue all has more GPU that is fixed than its quota"
+
+# what the queue has, decisions -> what they break
+BOUNDS: list[Case[tuple[dict[str, int], tuple[Admission, ...]], list[str]]] = [
+    Case("up to the limit", ({"limit": 2}, (binds(GANG, 0, 0),)), []),
+    Case("past the limit", ({"limit": 1}, (binds(GANG, 0, 0),)), [LIMIT]),
+    Case(
+        "past it with what is there", ({"limit": 2, "allocated": 1}, (binds(GANG, 0, 0),)), [LIMIT]
+    ),
+    Case("who waits counts", ({"limit": 1}, (waits(GANG, 0, 0),)), [LIMIT]),
+    Case("who was above stays there", ({"limit": 1, "allocated": 9}, ()), []),
+    Case("reservations count", ({"limit": 2}, (holds(binds(LATER, 0, 0), 1),)), [LIMIT]),
+    Case("slots are given up", ({"limit": 2, "allocated": 2}, (binds(SLOTS, 2, 2),)), []),
+    Case("up to the quota", ({"quota": 2}, (binds(FIXED, 0, 0),)), []),
+    Case("past the quota", ({"quota": 1}, (binds(FIXED, 0, 0),)), [QUOTA]),
+    Case(
+        "past it with what is there for good",
+        ({"quota": 2, "fixed": 1}, (binds(FIXED, 0, 0),)),
+        [QUOTA],
+    ),
+    Case("past the quota, but preemptible", ({"quota": 1}, (binds(GANG, 0, 0),)), []),
+]
+
+
+@pytest.mark.parametrize("case", BOUNDS, ids=ids)
+def test_bounds(case: Case[tuple[dict[str, int], tuple[Admission, ...]], list[str]]) -> None:
+    """No queue passes a limit, and what cannot be preempted no quota."""
+    queue, decisions = case.given
+    assert list(violations(snapshot(**queue), plan(*decisions))) == case.want
+
+
+def test_a_parent_has_bounds_too() -> None:
+    """What a team gets, its department gets."""
+    queues = [Queue("department", limit=1, quota=UNBOUND), Queue("team", "department")]
+    build = Builder(nodes=NODES, queues=queues)
+    build.gang(2, ONE)
+    told = list(violations(build.snapshot(), plan(binds(GANG, 0, 0))))
+    assert told == ["queue department has more GPU than its limit"]

@@ -1,0 +1,199 @@
+"""How the nodes looked to a pod for which there was none."""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pytest
+
+from scheduler.core.chunks import Progress, chunk
+from scheduler.core.decision import NodeNumbers, Obstacle
+from scheduler.core.ledger import Ledger
+from scheduler.core.model import Bools, Leaf, NodeFault, Shape, Snapshot, Spread, Term, Verdict
+from scheduler.core.numbers import node_numbers
+from scheduler.core.place import Failure, Placer
+from scheduler.core.policy import Policies
+from scheduler.policies.registry import Choice, choose
+from tests.support.case import Case, ids
+from tests.support.snapshots import GIB, Builder, Node, shape
+from tests.support.snapshotted import neighbours
+
+POLICIES: Final = choose(Choice())
+CPU, MEMORY, POD, GPU = range(4)  # resources
+
+
+def numbers_of(
+    nodes: list[Node], *pods: Shape, policies: Policies = POLICIES, **crowd: Any
+) -> NodeNumbers:
+    """Return the numbers of a gang that does not fit; nothing of it stays in the ledger."""
+    build = Builder(nodes=nodes)
+    waiting = tuple(pod for one in pods for pod in build.pods(1, one))
+    build.unit(Leaf("a", len(pods), waiting))
+    snapshot = build.snapshot(neighbours=neighbours(len(nodes), **crowd))
+    ledger = Ledger(snapshot)
+    placer = Placer(ledger, policies)
+    parts = chunk(snapshot.units[0].tree)
+    placed = placer.place(0, parts, Progress())
+    assert isinstance(placed, Failure)
+    shapes = tuple(placer.shapes(parts))
+    numbers = node_numbers(ledger, placer.field(placed.shape), placed, shapes)
+    assert (ledger.idle == snapshot.nodes.idle).all()
+    return numbers
+
+
+class Told(NamedTuple):
+    """What a case compares: verdict, how far the chunk got, nodes by obstacle, is it curable."""
+
+    verdict: Verdict
+    placed: str
+    counts: dict[Obstacle, int]
+    is_curable: bool
+
+
+ONE: Final = shape(gpu=1)
+BIG: Final = shape(gpu=8)
+HERMIT: Final = shape(gpu=1, matches=(0,), apart=(0,), shunned=(0,))
+EVEN: Final = Spread(0, 0, 1, 0, True, True, False)
+ZONES: Final = [Node(labels=(0,)), Node(labels=(1,), used_gpu=8)]
+FULL: Final = Node(gpu=8, used_gpu=8)
+NO_MATCH, SCATTERED, NO_ROOM = Verdict.NO_NODE_MATCHES, Verdict.FRAGMENTED, Verdict.NO_CAPACITY
+
+# nodes, the pods of a gang -> what is told
+COUNTED: list[Case[tuple[list[Node], list[Shape]], Told]] = [
+    Case("no node at all", ([], [ONE]), Told(NO_MATCH, "0 of 1", {}, False)),
+    Case("all are full", ([FULL, FULL], [ONE]), Told(NO_ROOM, "0 of 1", {Obstacle.ROOM: 2}, True)),
+    Case(
+        "the rest is in pieces",
+        ([Node(used_gpu=4), Node(used_gpu=4)], [BIG]),
+        Told(SCATTERED, "0 of 1", {Obstacle.ROOM: 2}, True),
+    ),
+    Case(
+        "what is being released counts",
+        ([Node(used_gpu=4), Node(used_gpu=4, releasing_gpu=4)], [BIG]),
+        Told(SCATTERED, "0 of 1", {Obstacle.ROOM: 2}, True),
+    ),
+    Case(
+        "room on nodes that do not match does not count",
+        ([Node(used_gpu=4), Node(gpu=7)], [BIG]),
+        Told(NO_ROOM, "0 of 1", {Obstacle.ROOM: 1, Obstacle.TOO_SMALL: 1}, True),
+    ),
+    Case(
+        "room before the chunk was tried counts, for all of it",
+        ([Node(gpu=4), Node(gpu=4)], [shape(gpu=3)] * 3),
+        Told(NO_ROOM, "2 of 3", {Obstacle.ROOM: 2}, True),
+    ),
+    Case(
+        "a gang in pieces",
+        ([Node(gpu=4), Node(gpu=4), Node(gpu=4)], [shape(gpu=3)] * 4),
+        Told(SCATTERED, "3 of 4", {Obstacle.ROOM: 3}, True),
+    ),
+    Case(
+        "less than nothing counts as nothing",
+        (
+            [Node(gpu=4, used_gpu=9), Node(gpu=4, used_gpu=1), Node(gpu=4, used_gpu=3)],
+            [shape(gpu=4)],
+        ),
+        Told(SCATTERED, "0 of 1", {Obstacle.ROOM: 3}, True),
+    ),
+    Case(
+        "every fault by itself",
+        ([Node(fault=fault) for fault in (1, 2, 3, 3, 4)], [ONE]),
+        Told(
+            NO_MATCH,
+            "0 of 1",
+            {
+                Obstacle.CORDONED: 1,
+                Obstacle.NOT_READY: 2,
+                Obstacle.PRESSURE: 1,
+                Obstacle.NO_NETWORK: 1,
+            },
+            False,
+        ),
+    ),
+    Case(
+        "a node counts once, by the first obstacle",
+        (
+            [Node(gpu=0, fault=NodeFault.CORDONED, taints=(True,)), Node(gpu=0, taints=(True,))],
+            [ONE],
+        ),
+        Told(NO_MATCH, "0 of 1", {Obstacle.CORDONED: 1, Obstacle.TAINT: 1}, False),
+    ),
+    Case(
+        "too small even when empty",
+        ([Node(gpu=4), Node(gpu=2)], [BIG]),
+        Told(NO_MATCH, "0 of 1", {Obstacle.TOO_SMALL: 2}, False),
+    ),
+    Case(
+        "a label",
+        ([Node()], [shape(any_of=((),))]),
+        Told(NO_MATCH, "0 of 1", {Obstacle.SELECTOR: 1}, False),
+    ),
+    Case(
+        "a port that the chunk itself has taken",
+        ([Node()], [shape(takes=(0,), avoids=(0,))] * 2),
+        Told(NO_MATCH, "1 of 2", {Obstacle.PORT: 1}, True),
+    ),
+    Case(
+        "a claim of one pod",
+        ([Node()], [shape(own_claims=(0,))] * 2),
+        Told(NO_MATCH, "1 of 2", {Obstacle.CLAIM: 1}, True),
+    ),
+    Case(
+        "friends that are nowhere cannot be evicted into being",
+        ([Node(labels=(0,))], [shape(near=(Term(0, 0),))]),
+        Told(NO_MATCH, "0 of 1", {Obstacle.AFFINITY: 1}, False),
+    ),
+    Case(
+        "foes",
+        (ZONES, [HERMIT] * 2),
+        Told(NO_ROOM, "1 of 2", {Obstacle.ANTI_AFFINITY: 1, Obstacle.ROOM: 1}, True),
+    ),
+    Case(
+        "spread",
+        (ZONES, [shape(gpu=1, matches=(0,), spread=(EVEN,))] * 2),
+        Told(NO_ROOM, "1 of 2", {Obstacle.SPREAD: 1, Obstacle.ROOM: 1}, True),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=ids)
+def test_numbers(case: Case[tuple[list[Node], list[Shape]], Told]) -> None:
+    """The verdict, and why each node did not do."""
+    nodes, pods = case.given
+    got = numbers_of(nodes, *pods)
+    told = Told(got.verdict, f"{got.placed} of {got.needed}", dict(got.counts), got.is_curable)
+    assert told == case.want
+    assert sum(got.counts.values()) == len(nodes)
+
+
+def test_what_is_lacking_and_how_much_there_is() -> None:
+    """Of each resource: nodes that lack it, the most on one, what is free, what is asked for."""
+    nodes = [
+        Node(gpu=8, used_gpu=6, cpu=10),
+        Node(gpu=8, used_gpu=1, cpu=9, used_cpu=8),
+        Node(gpu=1),
+    ]
+    got = numbers_of(nodes, shape(gpu=4, cpu=4, memory=2), shape(gpu=1, cpu=1, memory=2))
+    assert (got.shape, got.placed, got.needed) == (0, 0, 2)
+    assert got.lacking == {GPU: 1, CPU: 1}
+    assert got.largest == {CPU: 10_000, MEMORY: 512 * GIB, POD: 110, GPU: 7_000}
+    assert got.room == {CPU: 11_000, MEMORY: 1024 * GIB, POD: 220, GPU: 9_000}
+    assert got.wanted == {CPU: 5_000, MEMORY: 4 * GIB, POD: 2, GPU: 5_000}
+
+
+def test_what_a_site_filters_counts_as_not_selected() -> None:
+    """The pod could not say why itself."""
+
+    def nowhere(snapshot: Snapshot, _shape: Shape) -> Bools:
+        return np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
+
+    policies = Policies(POLICIES.scores, filters=(nowhere,))
+    got = numbers_of([Node(), Node(fault=1)], ONE, policies=policies)
+    assert got.counts == {Obstacle.SELECTOR: 1, Obstacle.NO_NETWORK: 1}
+    assert got.verdict == NO_MATCH
+
+
+def test_a_claim_in_use_elsewhere() -> None:
+    """Where it is in use there is no room; elsewhere it cannot be reached."""
+    got = numbers_of([FULL, Node()], shape(gpu=1, claims=(0,)), claim_node=(0,), claim_users=(1,))
+    assert got.counts == {Obstacle.CLAIM: 1, Obstacle.ROOM: 1}
+    assert got.is_curable

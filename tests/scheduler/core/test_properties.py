@@ -1,0 +1,216 @@
+"""What holds of every plan, of small snapshots by chance."""
+
+import hashlib
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scheduler.core.check import violations
+from scheduler.core.chunks import Progress, chunk
+from scheduler.core.feasible import fixed
+from scheduler.core.ledger import Ledger
+from scheduler.core.model import Snapshot
+from scheduler.core.numbers import node_numbers
+from scheduler.core.place import Failure, Placer
+from scheduler.core.plan import Limits, plan
+from scheduler.policies.registry import Choice, choose
+from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.snapshotted import PLAIN, after, snapshots
+from tests.support.tree import ROOT
+
+POLICIES: Final = choose(Choice())
+SPREAD: Final = choose(Choice(gpu_placement="spread", cpu_placement="spread"))
+
+slow: Final = [HealthCheck.too_slow, HealthCheck.data_too_large]
+many: Final = settings(max_examples=150, deadline=None, suppress_health_check=slow)
+some: Final = settings(max_examples=60, deadline=None, suppress_health_check=slow)
+
+
+@many
+@given(snapshots(), st.booleans())
+def test_a_plan_keeps_what_must_hold(snapshot: Snapshot, packs: bool) -> None:
+    """No node overcommitted, no gang in part, no bound passed."""
+    assert list(violations(snapshot, plan(snapshot, POLICIES if packs else SPREAD))) == []
+
+
+@many
+@given(snapshots())
+def test_nobody_is_sent_where_it_cannot_run(snapshot: Snapshot) -> None:
+    """Labels, taints, faults and size hold for all, whoever has a slot there."""
+    for admission in plan(snapshot, POLICIES).decisions:
+        for pod, node in (*admission.binds, *admission.nominations):
+            assert fixed(snapshot, snapshot.shapes[snapshot.pods.shape[pod]])[node]
+
+
+@many
+@given(snapshots())
+def test_everybody_who_waits_hears_something(snapshot: Snapshot) -> None:
+    """Each pod that waits is placed, or its unit is told why not."""
+    got = plan(snapshot, POLICIES)
+    placed = {pod for it in got.decisions for pod, _ in (*it.binds, *it.nominations)}
+    rejected = [it.unit for it in got.rejections]
+    assert rejected == sorted(set(rejected))
+    for pod, unit in enumerate(snapshot.pods.unit.tolist()):
+        assert pod in placed or unit in rejected
+
+
+@many
+@given(snapshots())
+def test_a_start_is_the_first_of_a_unit(snapshot: Snapshot) -> None:
+    """And it binds something."""
+    seen: set[int] = set()
+    for it in plan(snapshot, POLICIES).decisions:
+        assert not it.is_start or (it.unit not in seen and it.binds)
+        seen.add(it.unit)
+
+
+@some
+@given(snapshots())
+def test_the_same_snapshot_has_the_same_plan(snapshot: Snapshot) -> None:
+    """And is as it was."""
+    before = mark(snapshot)
+    first, again = plan(snapshot, POLICIES), plan(snapshot, POLICIES)
+    assert mark(first) == mark(again)
+    assert mark(snapshot) == before
+
+
+@some
+@given(snapshots(), st.integers(0, 4))
+def test_a_limit_only_cuts_a_plan_short(snapshot: Snapshot, most: int) -> None:
+    """What was decided before the limit is what would have been decided without it."""
+    whole, cut = plan(snapshot, POLICIES), plan(snapshot, POLICIES, Limits(max_units=most))
+    assert cut.stats.attempts <= most
+    assert whole.decisions[: len(cut.decisions)] == cut.decisions
+
+
+@many
+@given(snapshots(PLAIN))
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) -> None:
+    """A second plan on what came of the first one decides nothing."""
+    first = plan(snapshot, POLICIES)
+    then = after(snapshot, first)
+    second = plan(then, POLICIES)
+    assert second.decisions == ()
+    assert [it.unit for it in second.rejections] == [it.unit for it in first.rejections]
+
+
+@some
+@given(snapshots())
+def test_a_failure_leaves_no_trace(snapshot: Snapshot) -> None:
+    """Once it has been counted, the ledger is as it was, bit for bit."""
+    ledger = Ledger(snapshot)
+    placer = Placer(ledger, POLICIES)
+    for row, unit in enumerate(snapshot.units):
+        before = _state(ledger)
+        parts = chunk(unit.tree)
+        placed = placer.place(row, parts, Progress())
+        if isinstance(placed, Failure):
+            shapes = tuple(placer.shapes(parts))
+            node_numbers(ledger, placer.field(placed.shape), placed, shapes)
+            assert _state(ledger) == before
+        fresh = Placer(ledger, POLICIES)
+        for one in range(len(snapshot.shapes)):
+            assert placer.field(one).best() == fresh.field(one).best()
+
+
+def _state(ledger: Ledger) -> tuple[Any, ...]:
+    tables = (ledger.idle, ledger.room, ledger.counts, ledger.holders, ledger.ports)
+    claims = (tuple(ledger.claim_node), tuple(ledger.claim_users))
+    return (*(table.tobytes() for table in tables), *claims)
+
+
+_node = st.builds(
+    Node,
+    gpu=st.integers(0, 3),
+    cpu=st.integers(0, 4),
+    used_gpu=st.integers(0, 1),
+    releasing_gpu=st.integers(0, 1),
+    fault=st.sampled_from([0, 0, 4]),
+)
+
+
+@some
+@given(st.lists(_node, max_size=4), _node, st.integers(0, 12), st.sampled_from([-1, 3]))
+def test_one_more_node_never_lets_fewer_start(
+    nodes: list[Node], more: Node, pods: int, limit: int
+) -> None:
+    """Of equal pods of one queue, wherever the node stands in the order."""
+
+    def started(on: list[Node]) -> int:
+        build = Builder(nodes=on, queues=[Queue("team", quota=-1, limit=limit)])
+        for _ in range(pods):
+            build.gang(1, shape(gpu=1))
+        return len(plan(build.snapshot(), POLICIES).decisions)
+
+    before = started(nodes)
+    for place in range(len(nodes) + 1):
+        assert started([*nodes[:place], more, *nodes[place:]]) >= before
+
+
+def mark(thing: Any) -> str:
+    """Return a mark of a snapshot or a plan, the same in every process."""
+    return hashlib.sha256("\n".join(_words(thing)).encode()).hexdigest()
+
+
+def _words(thing: Any) -> list[str]:
+    if isinstance(thing, np.ndarray):
+        return [str(thing.dtype), str(thing.shape), thing.tobytes().hex()]
+    if is_dataclass(thing):
+        return [word for it in fields(thing) for word in _words(getattr(thing, it.name))]
+    if isinstance(thing, frozenset):
+        return sorted(word for it in thing for word in _words(it))
+    if isinstance(thing, dict):
+        return [word for it in thing.items() for word in _words(it)]  # in its order
+    if isinstance(thing, tuple):
+        return ["(", *(word for it in thing for word in _words(it)), ")"]
+    return [repr(thing)]
+
+
+CHILD: Final = """
+import pickle, sys
+from tests.scheduler.core.test_properties import POLICIES, mark, plan
+for snapshot in pickle.load(sys.stdin.buffer):
+    print(mark(plan(snapshot, POLICIES)))
+"""
+
+
+def test_another_process_makes_the_same_plan() -> None:
+    """Whatever the seed of its hashes is."""
+    drawn: list[Snapshot] = []
+
+    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @given(snapshots())
+    def draw(snapshot: Snapshot) -> None:
+        drawn.append(snapshot)
+
+    draw()
+    want = [mark(plan(snapshot, POLICIES)) for snapshot in drawn]
+    for seed in ("1", "77"):
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD],
+            input=pickle.dumps(drawn),
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
+        assert done.stdout.decode().split() == want
+
+
+def test_a_mark_tells_things_apart() -> None:
+    """Otherwise the same mark would say nothing."""
+    build = Builder(nodes=[Node(), Node()])
+    build.gang(1, shape(gpu=1))
+    snapshot = build.snapshot()
+    other = replace(snapshot, now=1)
+    assert mark(snapshot) != mark(other)
+    assert mark(plan(snapshot, POLICIES)) != mark(
+        plan(snapshot, choose(Choice(actions={"allocate": False})))
+    )

@@ -1,0 +1,33 @@
+"""Binpack and spread."""
+
+import pytest
+
+from scheduler.core.policy import Score, Seats
+from scheduler.policies.placement import binpack, by_kind, spread
+from tests.support.case import Case, ids
+from tests.support.snapshots import shape
+
+# room, the node's whole, the most of any node -> binpack, spread
+LIKED: list[Case[tuple[int, int, int], tuple[float, float]]] = [
+    Case("full", (0, 8, 8), (1, 0)),
+    Case("empty, and the largest", (8, 8, 8), (0, 1)),
+    Case("half", (4, 8, 8), (0.5, 0.5)),
+    Case("packing looks at the room, spreading at the part", (4, 4, 16), (0.75, 1)),
+    Case("a node that has nothing of it", (0, 0, 8), (1, 0)),
+    Case("nobody has anything of it", (0, 0, 0), (1, 0)),
+]
+
+
+@pytest.mark.parametrize("case", LIKED, ids=ids)
+def test_placements(case: Case[tuple[int, int, int], tuple[float, float]]) -> None:
+    """Little room, or a large part that is free."""
+    seats = Seats(*case.given, fits_now=True, has_gpu=True, is_nominated=False)
+    assert (binpack(shape(), seats), spread(shape(), seats)) == case.want
+
+
+@pytest.mark.parametrize(("gpu", "want"), [(0, 0.5), (1, 1.0)])
+def test_each_kind_has_its_own(gpu: int, want: float) -> None:
+    """Pods with GPUs are treated by the first, others by the second."""
+    both: Score = by_kind(gpu=spread, cpu=binpack)
+    seats = Seats(4, 4, 8, fits_now=True, has_gpu=True, is_nominated=False)
+    assert both(shape(gpu=gpu), seats) == want

@@ -1,0 +1,92 @@
+"""What a unit may have of its queue, and of all queues above."""
+
+from typing import NamedTuple
+
+import pytest
+
+from scheduler.core.decision import QuotaNumbers
+from scheduler.core.model import NONE, UNBOUND, Kind, Leaf, Unit, Verdict
+from scheduler.core.policy import Refusal
+from scheduler.core.usage import Amounts, Usage
+from scheduler.policies.quota import within_limit, within_quota
+from tests.scheduler.core.test_order import Q, queues_of
+from tests.support.case import Case, ids
+
+FREE = (UNBOUND, UNBOUND, UNBOUND)
+
+
+class Given(NamedTuple):
+    """Bounds of a team and of its department, what both have, and what is asked for."""
+
+    team: Amounts = FREE
+    department: Amounts = FREE
+    has: Amounts = (0, 0, 0)
+    asked: Amounts = (1, 1, 1)
+
+
+# what is given -> queue, resource, bound, what it has and what is asked, of the first bound passed
+BOUNDS: list[Case[Given, tuple[int, Kind, int, int, int] | None]] = [
+    Case("no bounds", Given(), None),
+    Case("just up to it", Given(team=(3, 3, 3), has=(2, 2, 2)), None),
+    Case("one too many", Given(team=(9, 9, 2), has=(2, 2, 2)), (1, Kind.GPU, 2, 2, 1)),
+    Case("CPU is looked at before memory", Given(team=(0, 0, 0)), (1, Kind.CPU, 0, 0, 1)),
+    Case("memory is looked at before GPUs", Given(team=(9, 0, 0)), (1, Kind.MEMORY, 0, 0, 1)),
+    Case("a bound above", Given(department=(9, 9, 0)), (0, Kind.GPU, 0, 0, 1)),
+    Case(
+        "the team before its department",
+        Given(team=(9, 9, 0), department=(0, 0, 0)),
+        (1, Kind.GPU, 0, 0, 1),
+    ),
+    Case(
+        "what is not asked for is not looked at",
+        Given(team=(9, 9, 0), has=(1, 1, 5), asked=(1, 1, 0)),
+        None,
+    ),
+    Case(
+        "who gives something back may",
+        Given(team=(0, 0, 0), has=(5, 5, 5), asked=(-1, 0, -1)),
+        None,
+    ),
+]
+
+
+def usage(given: Given, bound: str) -> Usage:
+    """Return a department and its team, all of what they have being fixed."""
+    rows = [
+        Q(given.has, quota=bounds, limit=FREE)
+        if bound == "quota"
+        else Q(given.has, quota=FREE, limit=bounds)
+        for bounds in (given.department, given.team)
+    ]
+    got = Usage(queues_of(rows, (NONE, 0)))
+    for row in got.fixed:
+        row[:] = given.has
+    return got
+
+
+def unit(*, is_preemptible: bool) -> Unit:
+    """Return a unit of the team."""
+    return Unit("it", 1, 50, is_preemptible, Leaf("a", 1))
+
+
+@pytest.mark.parametrize("case", BOUNDS, ids=ids)
+def test_bounds(case: Case[Given, tuple[int, Kind, int, int, int] | None]) -> None:
+    """A limit is for all, a quota for who cannot be preempted."""
+    numbers = None if case.want is None else QuotaNumbers(*case.want)
+    asked = case.given.asked
+    for is_preemptible in (True, False):
+        got = within_limit(usage(case.given, "limit"), unit(is_preemptible=is_preemptible), asked)
+        assert got == (numbers and Refusal(Verdict.EXCEEDS_LIMIT, numbers))
+    over = within_quota(usage(case.given, "quota"), unit(is_preemptible=False), asked)
+    assert over == (numbers and Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, numbers))
+    assert within_quota(usage(case.given, "quota"), unit(is_preemptible=True), asked) is None
+
+
+def test_a_quota_counts_what_is_fixed_and_a_limit_everything() -> None:
+    """What can be preempted is in nobody's way."""
+    got = usage(Given(team=(1, 1, 1)), "quota")
+    got.allocated[1][:] = [9, 9, 9]
+    assert within_quota(got, unit(is_preemptible=False), (1, 1, 1)) is None
+    bounded = usage(Given(team=(1, 1, 1)), "limit")
+    bounded.fixed[1][:] = [9, 9, 9]
+    assert within_limit(bounded, unit(is_preemptible=False), (1, 1, 1)) is None
