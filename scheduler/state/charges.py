@@ -9,7 +9,7 @@ from scheduler.state.asks import Asks
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.nodes import NodeRows
 from scheduler.state.queues import QueueRows
-from scheduler.state.roll import DONE, RELEASING, STATES, STUCK, THERE, WAITING, Roll
+from scheduler.state.roll import DONE, RELEASING, STATES, THERE, WAITING, Roll
 from scheduler.state.standing import Standings
 
 __all__ = ["Lying", "QueueCharges", "lying", "node_charges", "total"]
@@ -87,24 +87,24 @@ class QueueCharges:
         size = len(is_wanting)  # kin that have pods
         codes = roll.kin * STATES + roll.state
         heads = np.bincount(codes, minlength=size * STATES).reshape(size, STATES)
-        there = heads[:, THERE] + heads[:, STUCK]
+        there = heads[:, THERE]
         wanted = there + np.where(is_wanting, heads[:, WAITING], 0)
         self._add(self.allocated, counted, there)
         self._add(self.fixed, counted, np.where(self._is_fixed[:size], there, 0))
         self._add(self.requested, counted, wanted)
 
-    def hold(self, gang: Gang, counted: Ints, slots: int, covered: int) -> None:
-        """Charge slots; *covered* ones are asked for by waiting pods already."""
+    def hold(self, gang: Gang, counted: Ints, slots: int) -> None:
+        """Charge slots."""
         kin = gang.kins[0]
         queue = self._queue[kin]
         if queue != NONE:
             self.allocated[queue] += counted * slots
-            self.requested[queue] += counted * (slots - covered)
+            self.requested[queue] += counted * slots
             if self._is_fixed[kin]:
                 self.fixed[queue] += counted * slots
 
     def expect(self, gang: Gang, counted: Ints, later: int) -> None:
-        """Ask for pods that come later and have no slots."""
+        """Ask for pods that come later and have no slots; below zero for what asks twice."""
         queue = self._queue[gang.kins[0]]
         if queue != NONE:
             self.requested[queue] += counted * later

@@ -167,14 +167,17 @@ def _queues(rows: _Rows, asks: Asks, holdings: Holdings, bars: Bars) -> Queues:
     charges.assign(rows.gangs, rows.standings)
     is_wanting = bars.wanting(rows.gangs)
     charges.charge(rows.roll, asks.counted, is_wanting)
-    covered: dict[tuple[int, str], int] = {}
+    unclaimed: dict[tuple[int, str], int] = {}
     for gang, leaf, kin, slots in holdings.charges():
-        waiting = min(len(rows.heads.waiting(gang, leaf)), len(slots))
-        charges.hold(gang, asks.counted[kin], len(slots), waiting)
-        covered[gang.number, leaf] = len(slots) - waiting
+        charges.hold(gang, asks.counted[kin], len(slots))
+        claiming = rows.heads.waiting(gang, leaf)[: len(slots)]
+        unclaimed[gang.number, leaf] = len(slots) - len(claiming)
+        if bars.is_heard(gang):  # what it waits for is its own slot
+            for pod in rows.heads.rows[list(claiming)].tolist():
+                charges.expect(gang, asks.counted[rows.roll.kin[pod]], -1)
     for gang in rows.heads.listed:
-        if bars.is_heard(gang):
+        if bars.is_heard(gang) and rows.heads.is_wanting(gang):
             for leaf, (kin, _) in gang.later.items():
-                later = rows.heads.later(gang, leaf) - covered.get((gang.number, leaf), 0)
+                later = rows.heads.later(gang, leaf) - unclaimed.get((gang.number, leaf), 0)
                 charges.expect(gang, asks.counted[kin], max(later, 0))
     return rows.queues.table(charges.allocated, charges.fixed, charges.requested)

@@ -159,7 +159,7 @@ class Gangs:
         is_newest = np.ones(len(self._roll.kins), dtype=np.bool_)
         of_owner: dict[str, list[tuple[int, str, tuple[int, int]]]] = {}
         for gang in self.gangs:
-            if gang.owner:
+            if gang.owner and gang.kins:
                 seen = of_owner.setdefault(gang.owner, [])
                 seen.extend((number, *self._roll.kins[number].attempt) for number in gang.kins)
         for seen in of_owner.values():

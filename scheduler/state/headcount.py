@@ -59,6 +59,10 @@ class Headcount:
             return True
         return any(self._table[seat][THERE] for seat in gang.seats.values())
 
+    def is_wanting(self, gang: Gang) -> bool:
+        """Say whether a gang has begun, or some of it waits to."""
+        return self.is_begun(gang) or any(self._table[s][WAITING] for s in gang.seats.values())
+
     def waiting(self, gang: Gang, leaf: str) -> tuple[int, ...]:
         """Return the rows of the pods of a leaf that wait, in the order of their placement."""
         seat = gang.seats.get(leaf)

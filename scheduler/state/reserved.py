@@ -56,7 +56,7 @@ def write_reserved(slots: Iterable[SlotAt]) -> str:
     held = {
         leaf: Held(nodes=nodes[leaf], cause=causes[leaf].name.lower()) for leaf in sorted(nodes)
     }
-    return msgspec.json.encode(held, order="sorted").decode()
+    return msgspec.json.encode(held, order="deterministic").decode()
 
 
 def _slots(leaf: str, held: Held) -> list[SlotAt]:

@@ -1,0 +1,169 @@
+"""Claims: where volumes can be reached, who shares them, and what is missing (rule 22)."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.clusters import bar_of, encoded, made, node, pod, shape_of
+
+_NODES = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
+
+
+def _using(*claims: str) -> dict[str, Any]:
+    return {"volumes": [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]}
+
+
+def _claim(name: str = "c", *, meta: Any = None, status: Any = None, **spec: Any) -> dict[str, Any]:
+    modes = {"accessModes": ["ReadWriteOnce"]}
+    return made("PersistentVolumeClaim", name, meta, spec={**modes, **spec}, status=status or {})
+
+
+def _volume(name: str, zone: str = "", status: Any = None, **spec: Any) -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
+    reach = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if zone else {}
+    usual = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
+    whole = {"storageClassName": "late", **usual, **reach, **spec}
+    return made("PersistentVolume", name, spec=whole, status=status or {"phase": "Available"})
+
+
+def _class(name: str = "late", mode: str = "WaitForFirstConsumer", **more: Any) -> dict[str, Any]:
+    return made("StorageClass", name, volumeBindingMode=mode, **more)
+
+
+_LOCAL = {"provisioner": "kubernetes.io/no-provisioner"}
+_LATE = {"storageClassName": "late"}
+_IN_Y = [{"matchLabelExpressions": [{"key": "zone", "values": ["y"]}]}]
+_SELECTED = {"annotations": {"volume.kubernetes.io/selected-node": "b"}}
+_OTHER = {"claimRef": {"namespace": "ns", "name": "other"}}
+_OWN = {"claimRef": {"namespace": "ns", "name": "c"}}
+_WIDE = {"accessModes": ["ReadWriteMany"]}
+
+# claim, volumes and classes → the nodes that a pod may go to, or what is in the way
+PLACES = [
+    Case("a volume in a zone", [_claim(volumeName="v"), _volume("v", "y")], "b"),
+    Case("a volume everywhere", [_claim(volumeName="v"), _volume("v")], "ab"),
+    Case("a volume nowhere", [_claim(volumeName="v"), _volume("v", "z")], ""),
+    Case(
+        "no volume",
+        [_claim(volumeName="v")],
+        "Misconfigured: claim c has the volume v, which does not exist",
+    ),
+    Case("no claim", [], "Misconfigured: claim c does not exist"),
+    Case(
+        "a claim that goes",
+        [_claim(meta={"deletionTimestamp": "2026-01-05T08:00:00Z"}, volumeName="v"), _volume("v")],
+        "Misconfigured: claim c is being deleted",
+    ),
+    Case(
+        "a claim that is lost",
+        [_claim(status={"phase": "Lost"}, volumeName="v"), _volume("v")],
+        "Misconfigured: claim c has lost its volume",
+    ),
+    Case(
+        "not bound, and nobody waits",
+        [_claim(**_LATE), _class(mode="Immediate")],
+        "NoNodeMatches: claim c is not bound to a volume yet",
+    ),
+    Case(
+        "not bound, and no class", [_claim()], "NoNodeMatches: claim c is not bound to a volume yet"
+    ),
+    Case("made when the pod comes", [_claim(**_LATE), _class()], "ab"),
+    Case("made in one zone", [_claim(**_LATE), _class(allowedTopologies=_IN_Y)], "b"),
+    Case("made for one node", [_claim(**_LATE, meta=_SELECTED), _class()], "b"),
+    Case(
+        "made by hand",
+        [_claim(**_LATE), _class(**_LOCAL), _volume("v", "y"), _volume("w", "y")],
+        "b",
+    ),
+    Case(
+        "made by hand, everywhere",
+        [_claim(**_LATE), _class(**_LOCAL), _volume("v", "y"), _volume("w")],
+        "ab",
+    ),
+    Case("kept for it", [_claim(**_LATE), _class(**_LOCAL), _volume("v", "y", **_OWN)], "b"),
+    *(
+        Case(
+            f"made by hand, but {name}",
+            [_claim(**_LATE, resources={"requests": {"storage": "1Gi"}}), _class(**_LOCAL), volume],
+            "NoNodeMatches: no volume of the class late is left for claim c",
+        )
+        for name, volume in {
+            "kept for another": _volume("v", "y", **_OTHER),
+            "of another class": _volume("v", "y", storageClassName="early"),
+            "too small": _volume("v", "y", capacity={"storage": "1Mi"}),
+            "without a size": _volume("v", "y", capacity={"storage": "large"}),
+            "in use": _volume("v", "y", status={"phase": "Bound"}),
+            "for other uses": _volume("v", "y", **_WIDE),
+        }.items()
+    ),
+]
+
+
+@pytest.mark.parametrize("case", PLACES, ids=ids)
+def test_places(case: Case[list[dict[str, Any]], str]) -> None:
+    """A volume that is somewhere keeps its pod there."""
+    found = encoded(*_NODES, *case.given, pod("p", **_using("c")))
+
+    bar = bar_of(found, "pg-p-p")
+    if bar is not None:
+        assert f"{bar[0]}: {bar[1].removeprefix('pod p: ')}" == case.want
+        return
+    labels = found.snapshot.nodes.labels
+    got = [
+        row
+        for row in range(2)
+        if all(
+            any(all(labels[row, key] in codes for key, codes in needs) for needs in alternatives)
+            for alternatives in shape_of(found, "p").any_of
+        )
+    ]
+    assert "".join("ab"[row] for row in got) == case.want
+
+
+def test_a_claim_that_is_made_for_the_pod() -> None:
+    """It is called after it; until it is made the pod waits for it."""
+    said: dict[str, Any] = {"volumes": [{"name": "v", "ephemeral": {}}]}
+    found = encoded(
+        *_NODES,
+        _claim("p-v", volumeName="v"),
+        _volume("v", "y"),
+        pod("p", **said),
+        pod("q", **said),
+    )
+
+    assert bar_of(found, "pg-p-p") is None
+    assert len(shape_of(found, "p").any_of) == 1
+    assert bar_of(found, "pg-q-q") == (
+        "NoNodeMatches",
+        "pod q: its claim q-v has not been made yet",
+    )
+
+
+def test_what_a_pod_that_runs_claims_is_its_own_affair() -> None:
+    """It is there: nothing is in its way."""
+    assert bar_of(encoded(*_NODES, pod("p", node="a", **_using("c"))), "pg-p-p") is None
+
+
+# access modes of a claim, pods that use it → rows, of one node, of one pod, node and users
+SHARED = [
+    Case("one node", (["ReadWriteOnce"], ["", "b"]), ((0,), (), (1,), (1,))),
+    Case("nobody is there yet", (["ReadWriteOnce"], ["", ""]), ((0,), (), (-1,), (0,))),
+    Case("one pod", (["ReadWriteOncePod"], ["", "b"]), ((), (0,), (1,), (1,))),
+    Case("many nodes", (["ReadWriteMany"], ["", "b"]), ((), (), (), ())),
+    Case("many that read", (["ReadWriteOnce", "ReadOnlyMany"], ["", "b"]), ((), (), (), ())),
+    Case("nobody else", (["ReadWriteOnce"], [""]), ((), (), (), ())),
+    Case("two that run", (["ReadWriteOnce"], ["", "b", "b"]), ((0,), (), (1,), (2,))),
+]
+
+
+@pytest.mark.parametrize("case", SHARED, ids=ids)
+def test_shared_claims(case: Case[tuple[list[str], list[str]], tuple[Any, ...]]) -> None:
+    """What only one pod uses needs no row."""
+    modes, nodes = case.given
+    pods = [pod(f"p{i}", node=name, **_using("c", "c")) for i, name in enumerate(nodes)]
+
+    found = encoded(*_NODES, _claim(accessModes=modes, volumeName="v"), _volume("v"), *pods)
+
+    shape, near = shape_of(found, "p0"), found.snapshot.neighbours
+    assert (shape.claims, shape.own_claims, near.claim_node, near.claim_users) == case.want

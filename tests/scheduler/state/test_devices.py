@@ -1,0 +1,126 @@
+"""Devices that pods share: those that run hold theirs, those that wait are told to."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.clusters import bar_of, encoded, leaf_of, node, pod, shape_of
+
+_HALF = {"annotations": {"gpu-fraction": "0.5"}, "asks": {"cpu": "1"}}
+_GOING = {"deletionTimestamp": "2026-01-05T07:59:30Z"}
+
+
+def _on(device: str) -> dict[str, Any]:
+    return {**_HALF, "node": "a", "labels": {"runai-gpu-group": device}}
+
+
+# pods on a node of 8 devices → ids and used, releasing thousandths; idle and releasing devices
+DEVICES = [
+    Case("one", [_on("x")], ([("x", 500, 0)], (7000, 0))),
+    Case("two on one", [_on("x"), _on("x")], ([("x", 1000, 0)], (7000, 0))),
+    Case("two on two", [_on("x"), _on("y")], ([("x", 500, 0), ("y", 500, 0)], (6000, 0))),
+    Case(
+        "one of two is going",
+        [_on("x"), {**_on("x"), "meta": _GOING}],
+        ([("x", 1000, 500)], (7000, 0)),
+    ),
+    Case("all are going", [{**_on("x"), "meta": _GOING}], ([("x", 500, 500)], (7000, 1000))),
+    Case("over", [{**_on("x"), "phase": "Succeeded"}], ([], (8000, 0))),
+    Case("no device is named", [{**_HALF, "node": "a"}], ([("p0-0", 500, 0)], (7000, 0))),
+    Case(
+        "several devices",
+        [
+            {
+                "node": "a",
+                "asks": {},
+                "annotations": {"gpu-fraction": "0.25", "gpu-fraction-num-devices": "2"},
+                "labels": {"runai-gpu-group/x": "x", "runai-gpu-group/y": "y"},
+            }
+        ],
+        ([("x", 250, 0), ("y", 250, 0)], (6000, 0)),
+    ),
+    Case(
+        "so much memory of one of 40000 MiB",
+        [
+            {
+                "node": "a",
+                "asks": {},
+                "annotations": {"gpu-memory": "10001"},
+                "labels": {"runai-gpu-group": "x"},
+            }
+        ],
+        ([("x", 260, 0)], (7000, 0)),
+    ),
+    Case(
+        "whoever keeps a device for others",
+        [
+            _on("x"),
+            {
+                "node": "a",
+                "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "x"},
+                "meta": {"namespace": "kai-resource-reservation"},
+                "schedulerName": "x",
+            },
+        ],
+        ([("x", 500, 0)], (7000, 0)),
+    ),
+    Case(
+        "whoever says so elsewhere",
+        [{"node": "a", "labels": {"app": "kai-resource-reservation"}}],
+        ([], (7000, 0)),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", DEVICES, ids=ids)
+def test_devices(
+    case: Case[list[dict[str, Any]], tuple[list[tuple[str, int, int]], tuple[int, int]]],
+) -> None:
+    """A shared device is one less for everybody else."""
+    pods = [pod(f"p{i}", **said) for i, said in enumerate(case.given)]
+
+    found = encoded(node("a", labels={"nvidia.com/gpu.memory": "40099"}), *pods).snapshot
+
+    devices, gpu = found.devices, found.axes.gpus[0]
+    rows = zip(devices.ids, devices.used.tolist(), devices.releasing.tolist(), strict=True)
+    idle = int(found.nodes.idle[0, gpu]), int(found.nodes.releasing[0, gpu])
+    assert (list(rows), idle) == case.want
+    assert set(devices.memory.tolist()) <= {40000}
+
+
+_NOT_YET = "and this scheduler cannot place that yet"
+# what a pod asks for → what is in the way
+WAITING = [
+    Case("a part", _HALF, f"pod p has the annotation gpu-fraction: it shares a GPU, {_NOT_YET}"),
+    Case(
+        "memory",
+        {"annotations": {"gpu-memory": "100"}},
+        f"pod p has the annotation gpu-memory: it shares a GPU, {_NOT_YET}",
+    ),
+    Case(
+        "a claim",
+        {"resourceClaims": [{"name": "gpus"}]},
+        f"pod p has spec.resourceClaims (gpus): it uses a ResourceClaim, {_NOT_YET}",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", WAITING, ids=ids)
+def test_who_waits_for_a_part_of_a_device(case: Case[dict[str, Any], str]) -> None:
+    """It is said, and never bound as if it asked for nothing."""
+    found = encoded(node("a"), pod("p", **case.given))
+
+    assert bar_of(found, "pg-p-p") == ("NoNodeMatches", case.want)
+    assert leaf_of(found, "pg-p-p").waiting == (0,)
+
+
+def test_the_shape_of_a_part() -> None:
+    """It asks for no whole device, and counts for its queue."""
+    found = encoded(
+        node("a"), pod("p", annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
+    )
+
+    shape = shape_of(found, "p")
+    assert (shape.devices, shape.share, shape.has_gpu, shape.counted[2]) == (2, 500, True, 1000)
+    assert shape.request[found.snapshot.axes.gpus[0]] == 0

@@ -1,0 +1,201 @@
+"""What must hold of any cluster: nothing raises, and the order of objects does not matter."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core.model import Snapshot
+from scheduler.state.cluster import Cluster
+from scheduler.state.encode import Encoded, encode
+from scheduler.state.terms import Terms
+from tests.support.clusters import JOBSET, NOW, cluster, group, jobset_pod, made, node, pod, queue
+
+_LATER = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {"cpu": "1"}}
+_HELD = {"l-replica-0": {"nodes": {"a": 1}, "cause": "anticipated"}}
+_SAID = {
+    "trainer-kai.dev/anticipated": json.dumps({"later": [_LATER]}),
+    "trainer-kai.dev/reserved": json.dumps(_HELD),
+}
+_SUBS = [{"name": "n-replica-0", "minMember": 2}, {"name": "l-replica-0", "minMember": 1}]
+_SHY = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+        ]
+    }
+}
+_OBJECTS = [
+    queue(),
+    queue("r", parentQueue="top"),
+    queue("top"),
+    queue("lost", parentQueue="x"),
+    node("a", labels={"zone": "x"}, spec={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+    node("b", labels={"zone": "y"}),
+    node("wrong", has={"cpu": "many"}),
+    made("PriorityClass", "build", value=100),
+    group("g", meta={"annotations": _SAID, "ownerReferences": [JOBSET]}, subGroups=_SUBS),
+    group("h", queue="r", priorityClassName="build"),
+    jobset_pod("n0", "g", node="a"),
+    jobset_pod("n1", "g"),
+    pod("h0", "h", nodeSelector={"zone": "y"}, labels={"app": "a"}),
+    pod("h1", "h", "x"),
+    pod("alone", affinity=_SHY, tolerations=[{"operator": "Exists"}]),
+    pod("none", "missing"),
+    pod("shares", node="a", annotations={"gpu-fraction": "0.5"}),
+    pod("foreign", node="b", schedulerName="x", affinity=_SHY),
+]
+
+
+def _written(found: Encoded) -> list[Any]:
+    """Return all that is in it, for comparison."""
+    parts: list[Any] = [found.pods, found.units, found.strays, found.reserved]
+    for field in fields(Snapshot):
+        part = getattr(found.snapshot, field.name)
+        names = getattr(type(part), "__slots__", ())
+        for column in [getattr(part, name) for name in names] or [part]:
+            is_array = isinstance(column, np.ndarray)
+            parts.append((column.shape, column.dtype, column.tobytes()) if is_array else column)
+    return parts
+
+
+_WANT = _written(encode(cluster(*_OBJECTS), Terms(now=NOW)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations(_OBJECTS))
+def test_the_order_of_objects_does_not_matter(objects: list[dict[str, Any]]) -> None:
+    """To the last byte."""
+    assert _written(encode(cluster(*objects), Terms(now=NOW))) == _WANT
+
+
+def test_uids_may_be_missing() -> None:
+    """Then names decide."""
+    pods = [pod(name, meta={"uid": ""}) for name in "cab"]
+
+    one, other = (encode(cluster(*some), Terms(now=NOW)) for some in (pods, pods[::-1]))
+
+    assert _written(one) == _written(other)
+    assert [key.name for key in one.pods] == ["a", "b", "c"]
+
+
+def test_an_empty_cluster() -> None:
+    """It is one as well."""
+    snapshot = encode(Cluster(), Terms(now=NOW)).snapshot
+
+    assert (snapshot.units, snapshot.total, snapshot.now) == ((), (0, 0, 0), NOW)
+
+
+_TEXT = st.sampled_from(
+    [
+        "",
+        "x",
+        "0",
+        "-1",
+        "1",
+        "1e9",
+        "99999999999999999999",
+        "NaN",
+        "{}",
+        "[]",
+        '{"later":[{}]}',
+        "\u0661",
+    ]
+) | st.text(max_size=8)
+_READ = [
+    "pod-group-name",
+    "gpu-fraction",
+    "gpu-memory",
+    "gpu-fraction-num-devices",
+    "trainer-kai.dev/anticipated",
+    "trainer-kai.dev/reserved",
+    "kai.scheduler/subgroup-name",
+    "kai.scheduler/task-priority",
+    "kai.scheduler/queue",
+    "kai.scheduler/preemptibility",
+    "priorityClassName",
+    "jobset.sigs.k8s.io/restart-attempt",
+    "jobset.sigs.k8s.io/job-index",
+    "runai-gpu-group",
+    "nvidia.com/gpu.memory",
+    "zone",
+    "app",
+]
+_TEXTS = st.dictionaries(st.sampled_from(_READ), _TEXT, max_size=4)
+_AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "x"]),
+    _TEXT | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False),
+    max_size=3,
+)
+_PLACES = st.sampled_from(["", "a", "b", "gone"])
+_TIMES = st.sampled_from(["", "x", "2026-01-05T07:00:00Z", "9999-12-31T23:59:59-23:59"])
+_NUMBERS = st.none() | st.integers(-3, 10**12)
+
+
+@st.composite
+def _pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    meta = {
+        "annotations": draw(_TEXTS),
+        "labels": draw(_TEXTS),
+        "creationTimestamp": draw(_TIMES),
+        "deletionTimestamp": draw(_TIMES),
+    }
+    wish = {"key": "zone", "operator": draw(_TEXT), "values": [draw(_TEXT)]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [wish], "matchFields": [wish]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    said = pod(
+        name,
+        node=draw(_PLACES),
+        meta=meta,
+        asks=draw(_AMOUNTS),
+        phase=draw(_TEXT),
+        affinity=affinity,
+    )
+    said["spec"]["overhead"] = draw(_AMOUNTS)
+    said["status"]["nominatedNodeName"] = draw(_PLACES)
+    return said
+
+
+@st.composite
+def _groups(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    subs = [
+        {"name": draw(_TEXT), "parent": draw(_TEXT), "minMember": draw(_NUMBERS)}
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+    spec = {"queue": draw(_TEXT), "minMember": draw(_NUMBERS), "minSubGroup": draw(_NUMBERS)}
+    owners = draw(st.sampled_from([[], [JOBSET]]))
+    meta = {"annotations": draw(_TEXTS), "ownerReferences": owners}
+    return group(name, meta=meta, subGroups=subs, **spec)
+
+
+@st.composite
+def _clusters(draw: st.DrawFn) -> list[dict[str, Any]]:
+    share = {"quota": draw(st.sampled_from([-1, 0, 1e300, -5, 0.1])), "limit": 10**40}
+    bounds = {"gpu": share, "cpu": share, "memory": share}
+    return [
+        draw(_groups("x")),
+        draw(_groups("1")),
+        *(draw(_pods(name)) for name in "pqr"),
+        node("a", has=draw(_AMOUNTS), labels=draw(_TEXTS)),
+        node("b"),
+        queue("x", resources=bounds, parentQueue=draw(_TEXT)),
+        queue("1", parentQueue=draw(_TEXT)),
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(_clusters())
+def test_garbage_is_nobody_elses_problem(objects: list[dict[str, Any]]) -> None:
+    """Whatever stands in objects that can be read at all, the unit beside them is as it was."""
+    sound = [queue(), group("sound"), pod("s", "sound", node="b"), pod("t", "sound")]
+
+    found = encode(cluster(*sound, *objects), Terms(now=NOW, default_queue="x"))
+
+    unit = next(unit for unit in found.snapshot.units if unit.name == "ns/sound")
+    assert (unit.bar, found.snapshot.queues.names[unit.queue]) == (None, "q")
+    row = found.snapshot.queues.names.index("q")
+    allocated, requested = found.snapshot.queues.allocated, found.snapshot.queues.requested
+    assert (allocated[row, 2], requested[row, 2]) == (1000, 2000)

@@ -1,0 +1,251 @@
+"""Which pods belong to which unit, which of them count, which units there are (rules 5 to 8)."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.clusters import (
+    JOBSET,
+    bar_of,
+    encoded,
+    group,
+    jobset_pod,
+    leaf_of,
+    made,
+    node,
+    pod,
+    unit_of,
+)
+
+_SUBS = [{"name": "n-replica-0", "minMember": 2}, {"name": "l-replica-0", "minMember": 1}]
+_OF_JOBSET = {"meta": {"ownerReferences": [JOBSET]}}
+
+
+# the spec of a group, the sub-group that a pod names → its leaf, or why it is a stray
+SEATS = [
+    Case("no sub-groups", ({}, ""), "default"),
+    Case("no sub-groups, and their name", ({}, "default"), "default"),
+    Case("no sub-groups, and another name", ({}, "x"), "names the sub-group x"),
+    Case("one of them", ({"subGroups": _SUBS}, "l-replica-0"), "l-replica-0"),
+    Case(
+        "none of them", ({"subGroups": _SUBS}, "x"), "x, which it does not have; it has n-replica-0"
+    ),
+    Case("no name", ({"subGroups": _SUBS}, ""), "no sub-group; it has n-replica-0, l-replica-0"),
+    Case("case matters", ({"subGroups": _SUBS}, "L-replica-0"), "L-replica-0, which it does not"),
+    Case(
+        "an inner one",
+        ({"subGroups": [{"name": "n"}, {"name": "x", "parent": "n", "minMember": 1}]}, "n"),
+        "names the sub-group n, which it does not have; it has x",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SEATS, ids=ids)
+def test_seats(case: Case[tuple[dict[str, Any], str], str]) -> None:
+    """A stray holds what it has of its node, and is in no unit."""
+    spec, sub = case.given
+
+    found = encoded(group("g", **spec), pod("p", "g", sub), node("a"), pod("q", "g", sub, node="a"))
+
+    if found.strays:
+        assert [stray.group.name for stray in found.strays] == ["g"]
+        assert case.want.removeprefix("names ") in found.strays[0].message
+        assert (found.units, found.snapshot.nodes.idle[0, found.snapshot.axes.pods]) == ((), 109)
+    else:
+        leaf = leaf_of(found, "g", case.want)
+        assert (len(leaf.waiting), leaf.there) == (1, 1)
+
+
+def test_groups_of_one_name_in_two_namespaces() -> None:
+    """They are two units."""
+    one = pod("p", "g")
+    other = pod("p", "g", meta={"namespace": "other"})
+
+    found = encoded(group("g"), group("g", meta={"namespace": "other"}), one, other)
+
+    assert [str(name) for name in found.units] == ["ns/g", "other/g"]
+
+
+def test_a_group_that_does_not_exist() -> None:
+    """Its pods wait for it; they are never taken for pods on their own."""
+    found = encoded(pod("p", "g"), pod("q", "g", "x"))
+
+    assert [key.name for key in found.units] == ["g"]
+    assert bar_of(found, "g") == (
+        "Misconfigured",
+        "its pods name the group ns/g, which does not exist",
+    )
+    assert leaf_of(found, "g").waiting == (0, 1)
+
+
+def test_a_pod_without_a_group_is_a_unit() -> None:
+    """It is called like the group that KAI would make."""
+    found = encoded(pod("p", meta={"uid": "123"}))
+
+    unit = unit_of(found, "pg-p-123")
+    assert (unit.tree.minimum, leaf_of(found, "pg-p-123").waiting, unit.bar) == (1, (0,), None)
+
+
+def test_a_pod_of_another_scheduler_is_in_no_unit() -> None:
+    """Whatever it names."""
+    assert encoded(group("g"), pod("p", "g", schedulerName="default-scheduler")).units == ()
+
+
+def test_units_are_rows_by_age_then_uid() -> None:
+    """Groups and pods on their own together."""
+    old, young = ({"creationTimestamp": f"2026-01-0{day}T00:00:00Z"} for day in (1, 2))
+    found = encoded(
+        group("c", meta={**old, "uid": "2"}),
+        group("a", meta={**young, "uid": "9"}),
+        pod("p1", "c", meta=young),
+        pod("p2", "a", meta=old),
+        pod("b", meta={**old, "uid": "1"}),
+    )
+
+    assert [key.name for key in found.units] == ["pg-b-1", "c", "a"]
+    of = {key.name: int(row) for key, row in zip(found.pods, found.snapshot.pods.unit, strict=True)}
+    assert of == {"b": 0, "p1": 1, "p2": 2}
+
+
+# pods of a group of a JobSet → waiting, there and succeeded, or nothing for no unit
+ATTEMPTS = [
+    Case("one attempt", [{}, {"node": "a"}], (1, 1, 0)),
+    Case("an older one of the JobSet", [{"attempt": 1}, {"node": "a"}], (1, 0, 0)),
+    Case("an older one of the Job", [{"job_attempt": 1}, {"node": "a"}], (1, 0, 0)),
+    Case("the JobSet counts first", [{"attempt": 1}, {"job_attempt": 5}], (1, 0, 0)),
+    Case("who succeeded then is forgotten", [{"attempt": 1}, {"phase": "Succeeded"}], (1, 0, 0)),
+    Case("who succeeded now counts", [{}, {"phase": "Succeeded"}], (1, 0, 1)),
+    Case("an attempt of failures counts", [{"attempt": 1, "phase": "Failed"}, {}], None),
+    Case("no number is 0", [{"attempt": "x"}, {"node": "a"}], (1, 1, 0)),
+]
+
+
+@pytest.mark.parametrize("case", ATTEMPTS, ids=ids)
+def test_attempts(case: Case[list[dict[str, Any]], tuple[int, int, int] | None]) -> None:
+    """Only the newest counts."""
+    pods = [jobset_pod(f"p{i}", "g", **said) for i, said in enumerate(case.given)]
+
+    found = encoded(node("a"), group("g", subGroups=_SUBS, **_OF_JOBSET), *pods)
+
+    if case.want is None:
+        assert found.units == ()
+    else:
+        leaf = leaf_of(found, "g", "n-replica-0")
+        assert (len(leaf.waiting), leaf.there, leaf.succeeded) == case.want
+
+
+def test_an_attempt_is_one_of_all_groups_of_a_jobset() -> None:
+    """A restart begins them all anew."""
+    first = group("first", subGroups=_SUBS, **_OF_JOBSET)
+    second = group("second", subGroups=_SUBS, **_OF_JOBSET)
+    pods = [jobset_pod("old", "first", node="a"), jobset_pod("new", "second", job="l", attempt=1)]
+
+    found = encoded(node("a"), first, second, *pods)
+
+    assert [key.name for key in found.units] == ["second"]
+
+
+def test_attempts_of_who_has_no_jobset_are_only_labels() -> None:
+    """Anybody may write them."""
+    pods = [jobset_pod("p", "g", attempt=1), jobset_pod("q", "g")]
+
+    assert leaf_of(encoded(group("g", subGroups=_SUBS), *pods), "g", "n-replica-0").waiting == (
+        0,
+        1,
+    )
+
+
+def test_pods_that_no_job_made_never_count_into_a_jobset() -> None:
+    """Nor do they make the others old."""
+    forged = jobset_pod("forged", "g", attempt=9, meta={"ownerReferences": []})
+
+    found = encoded(group("g", subGroups=_SUBS, **_OF_JOBSET), jobset_pod("p", "g"), forged)
+
+    assert [key.name for key in found.pods] == ["p"]
+    assert [stray.group.name for stray in found.strays] == ["g"]
+
+
+def test_older_attempts_just_occupy() -> None:
+    """What they have is charged; what they would like is not."""
+    pods = [jobset_pod("new", "g", attempt=1), jobset_pod("there", "g", node="a")]
+    waiting = jobset_pod("waiting", "g")
+
+    found = encoded(node("a"), group("g", subGroups=_SUBS, **_OF_JOBSET), *pods, waiting)
+
+    assert [key.name for key in found.pods] == ["new", "there"]
+    assert found.snapshot.queues.allocated[0, 2] == 1000
+    assert found.snapshot.queues.requested[0, 2] == 2000
+
+
+# pods of a suspended JobSet → whether its group is a unit, and what its leaf counts
+SUSPENDED = [
+    Case("nothing", [], None),
+    Case("a pod waits", [{}], None),
+    Case("a pod is there", [{}, {"node": "a"}], (0, 1)),
+    Case(
+        "a pod is going",
+        [{"node": "a", "meta": {"deletionTimestamp": "2026-01-05T08:00:00Z"}}],
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SUSPENDED, ids=ids)
+def test_who_is_suspended_asks_for_nothing(
+    case: Case[list[dict[str, Any]], tuple[int, int] | None],
+) -> None:
+    """It has what it still has."""
+    jobset = made("JobSet", "j", {"uid": "u"}, spec={"suspend": True})
+    pods = [
+        pod(
+            f"p{i}",
+            "g",
+            meta=dict(
+                one.pop("meta", {}),
+                ownerReferences=[{"apiVersion": "batch/v1", "kind": "Job", "controller": True}],
+            ),
+            **one,
+        )
+        for i, one in enumerate(case.given)
+    ]
+
+    found = encoded(jobset, node("a"), group("g", **_OF_JOBSET), *pods)
+
+    if case.want is None:
+        assert found.units == ()
+        assert found.snapshot.queues.requested.sum() == 0
+    else:
+        leaf = leaf_of(found, "g")
+        assert (len(leaf.waiting), leaf.there) == case.want
+        assert not unit_of(found, "g").is_kept
+
+
+@pytest.mark.parametrize("uid", ["u", "another"])
+def test_a_jobset_that_was_made_again_is_another(uid: str) -> None:
+    """It does not suspend the group of the first."""
+    jobset = made("JobSet", "j", {"uid": uid}, spec={"suspend": True})
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]
+
+    found = encoded(
+        jobset, group("g", **_OF_JOBSET), pod("p", "g", meta={"ownerReferences": owner})
+    )
+
+    assert bool(found.units) == (uid == "another")
+
+
+# pods → whether something of the unit has its place
+KEPT = [
+    Case("all wait", [{}], False),
+    Case("one is there", [{}, {"node": "a"}], True),
+    Case("one is promised a node", [{"status": {"nominatedNodeName": "a"}}], True),
+    Case("the node is gone", [{"status": {"nominatedNodeName": "b"}}], False),
+]
+
+
+@pytest.mark.parametrize("case", KEPT, ids=ids)
+def test_what_of_it_is_there(case: Case[list[dict[str, Any]], bool]) -> None:
+    """Then what is missing is kept for it."""
+    pods = [pod(f"p{i}", "g", **one) for i, one in enumerate(case.given)]
+
+    assert unit_of(encoded(node("a"), group("g"), *pods), "g").is_kept == case.want

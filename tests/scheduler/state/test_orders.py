@@ -1,0 +1,93 @@
+"""The way back from rows to names."""
+
+import json
+
+import numpy as np
+
+from scheduler.core.decision import (
+    Admission,
+    BarNumbers,
+    Placing,
+    Plan,
+    Rejection,
+    Reservation,
+)
+from scheduler.core.model import Cause, Verdict
+from scheduler.state.encode import Encoded
+from scheduler.state.orders import read_orders
+from tests.support.clusters import JOBSET, encoded, group, jobset_pod, node, pod
+from trainer_kai.api.meta import Key
+
+
+def _plan(*admissions: Admission, rejections: tuple[Rejection, ...] = ()) -> Plan:
+    return Plan(admissions, rejections, np.zeros((1, 3)))
+
+
+def _gang(held: dict[str, int] | None = None, count: int = 3) -> Encoded:
+    """Return a unit whose first pod is there, whose second waits, and of which more come later."""
+    later = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": count}
+    annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [later]})}
+    if held:
+        text = {"l-replica-0": {"nodes": held, "cause": "anticipated"}}
+        annotations["trainer-kai.dev/reserved"] = json.dumps(text, separators=(",", ":"))
+    subs = [{"name": "n-replica-0", "minMember": 1}, {"name": "l-replica-0", "minMember": 3}]
+    fields = group(
+        "g", meta={"annotations": annotations, "ownerReferences": [JOBSET]}, subGroups=subs
+    )
+    pods = jobset_pod("n", "g", node="a"), jobset_pod("l", "g", "l")
+    return encoded(node("a"), node("b"), fields, *pods)
+
+
+def _text(**nodes: int) -> str:
+    found = {"l-replica-0": {"nodes": nodes, "cause": "anticipated"}}
+    return json.dumps(found, separators=(",", ":"))
+
+
+def test_rows_become_names() -> None:
+    """In the order in which it was decided."""
+    found = encoded(node("a"), node("b"), pod("p"), pod("q"), pod("r"))
+    rejection = Rejection(
+        2, Verdict.NO_CAPACITY, BarNumbers("x"), is_curable=False, wakes_on=frozenset()
+    )
+
+    orders = read_orders(
+        found,
+        _plan(
+            Admission(1, binds=(Placing(1, 0),)),
+            Admission(0, nominations=(Placing(0, 1),)),
+            rejections=(rejection,),
+        ),
+    )
+
+    assert orders.binds == ((Key("ns", "q"), "a"),)
+    assert orders.nominations == ((Key("ns", "p"), "b"),)
+    assert orders.unschedulable == ((Key("ns", "pg-r-r"), Verdict.NO_CAPACITY, rejection),)
+    assert (orders.reservations, orders.reserved) == ((), {})
+
+
+def test_what_is_held_from_now_on() -> None:
+    """It is told by names, and written for the whole group."""
+    one = Reservation("l-replica-0", 1, 2, Cause.ANTICIPATED)
+
+    orders = read_orders(_gang({"a": 1}), _plan(Admission(0, reservations=(one,))))
+
+    assert orders.reservations == ((Key("ns", "g"), "l-replica-0", "b", 2, "anticipated"),)
+    assert orders.reserved == {Key("ns", "g"): _text(a=1, b=2)}
+
+
+def test_a_pod_that_gets_its_place_gives_up_a_slot() -> None:
+    """The first one, wherever it was placed; the last slot leaves no annotation."""
+    found = _gang({"a": 1, "b": 1})
+    row = found.pods.index(Key("ns", "l"))
+    bound = _plan(Admission(0, binds=(Placing(row, 1),)))
+    promised = _plan(Admission(0, nominations=(Placing(row, 1),)))
+
+    assert read_orders(found, bound).reserved == {Key("ns", "g"): _text(b=1)}
+    assert read_orders(found, promised).reserved == {Key("ns", "g"): _text(b=1)}
+    assert read_orders(_gang({"a": 1}), bound).reserved == {Key("ns", "g"): ""}
+
+
+def test_what_stays_as_it_is_is_not_written() -> None:
+    """And what is out of date is brought up to date, though nothing was decided."""
+    assert read_orders(_gang({"a": 1}), _plan()).reserved == {}
+    assert read_orders(_gang({"a": 1, "gone": 1}), _plan()).reserved == {Key("ns", "g"): _text(a=1)}

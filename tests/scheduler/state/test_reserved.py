@@ -1,0 +1,71 @@
+"""The annotation in which slots outlive the scheduler."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.core.model import Cause
+from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
+from tests.support.case import Case, ids
+
+# slots → the annotation
+TEXTS = [
+    Case("none", [], ""),
+    Case(
+        "one of each",
+        [("b", "n2", 0), ("a", "n1", 2), ("b", "n1", 0), ("b", "n2", 0)],
+        '{"a":{"nodes":{"n1":1},"cause":"move"},'
+        '"b":{"nodes":{"n1":1,"n2":2},"cause":"anticipated"}}',
+    ),
+    Case(
+        "one word for several causes",
+        [("a", "n", 1), ("a", "n", 3)],
+        '{"a":{"nodes":{"n":2},"cause":"repair"}}',
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TEXTS, ids=ids)
+def test_texts(case: Case[list[tuple[str, str, int]], str]) -> None:
+    """Sorted, so that the same slots are the same text."""
+    slots = [SlotAt(leaf, node, Cause(cause)) for leaf, node, cause in case.given]
+
+    assert write_reserved(slots) == write_reserved(slots[::-1]) == case.want
+
+
+# an annotation → its slots, or nothing for what cannot be read
+READ = [
+    Case("nothing", "", {}),
+    Case("a cause that there is not", '{"a":{"nodes":{"n":1},"cause":"x"}}', {"a": ["n"]}),
+    Case("no cause", '{"a":{"nodes":{"n":2}}}', {"a": ["n", "n"]}),
+    Case("no nodes", '{"a":{}}', {"a": []}),
+    Case("more than can be meant", '{"a":{"nodes":{"n":1000000000000}}}', {"a": ["n"] * 100_000}),
+    Case("no JSON", "{", None),
+    Case("no object", "[]", None),
+    Case("no number", '{"a":{"nodes":{"n":"1"}}}', None),
+]
+
+
+@pytest.mark.parametrize("case", READ, ids=ids)
+def test_reading(case: Case[str, dict[str, list[str]] | None]) -> None:
+    """What cannot be read is said, and is no error."""
+    found = read_reserved(case.given)
+
+    if case.want is None:
+        assert isinstance(found, str)
+    else:
+        assert not isinstance(found, str)
+        assert {leaf: [slot.node for slot in slots] for leaf, slots in found.items()} == case.want
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.just(Cause.MOVE)), max_size=9
+    )
+)
+def test_what_is_written_is_read(slots: list[tuple[str, str, Cause]]) -> None:
+    """In the order of leaves and nodes."""
+    found = read_reserved(write_reserved(SlotAt(*slot) for slot in slots))
+
+    assert not isinstance(found, str)
+    assert [tuple(slot) for leaf in sorted(found) for slot in found[leaf]] == sorted(slots)
