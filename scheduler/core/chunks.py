@@ -65,7 +65,7 @@ def can_be_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
 
 
 def standing(tree: Tree, progress: Progress = _NOTHING) -> int:
-    """Return -1 if a unit lacks members, 0 if it has just what it needs, 1 if it has more."""
+    """Return -1 if a unit lacks members, 0 if it could spare none, 1 if it could."""
     if not is_satisfied(tree, progress):
         return -1
     return 1 if _has_more(tree, progress) else 0
@@ -75,8 +75,18 @@ def _has_more(tree: Tree, progress: Progress) -> bool:
     if isinstance(tree, Leaf):
         return _members(tree, progress) > tree.minimum
     satisfied = [child for child in tree.children if is_satisfied(child, progress)]
-    is_more = len(satisfied) > tree.minimum
-    return is_more or any(_has_more(child, progress) for child in satisfied)
+    if len(satisfied) > tree.minimum and any(_has_members(child, progress) for child in satisfied):
+        return True
+    return any(
+        _has_more(child, progress) if child in satisfied else _has_members(child, progress)
+        for child in tree.children
+    )
+
+
+def _has_members(tree: Tree, progress: Progress) -> bool:
+    if isinstance(tree, Leaf):
+        return _members(tree, progress) > 0
+    return any(_has_members(child, progress) for child in tree.children)
 
 
 def _counts(leaf: Leaf, progress: Progress) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from scheduler.state.asks import Asks
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.nodes import NodeRows
 from scheduler.state.queues import QueueRows
-from scheduler.state.roll import DONE, RELEASING, STATES, THERE, WAITING, Roll
+from scheduler.state.roll import DONE, RELEASING, STATES, STUCK, THERE, WAITING, Roll
 from scheduler.state.standing import Standings
 
 __all__ = ["Lying", "QueueCharges", "lying", "node_charges", "total"]
@@ -22,6 +22,7 @@ class Lying(NamedTuple):
     node: Ints
     heads: Ints
     going: Ints  # of them those that are being released
+    leaving: Ints  # of them those that are going, also those that never come to it
 
 
 def lying(roll: Roll, node_count: int) -> Lying:
@@ -29,9 +30,11 @@ def lying(roll: Roll, node_count: int) -> Lying:
     is_there = (roll.node != NONE) & (roll.state >= THERE) & (roll.state < DONE)
     pair = roll.kin[is_there] * node_count + roll.node[is_there]
     pairs, at, count = np.unique(pair, return_inverse=True, return_counts=True)
-    is_going = roll.state[is_there] == RELEASING
-    going = np.bincount(at[is_going], minlength=len(pairs)).astype(np.int64)
-    return Lying(pairs // max(node_count, 1), pairs % max(node_count, 1), count, going)
+    states = roll.state[is_there]
+    going = np.bincount(at[states == RELEASING], minlength=len(pairs)).astype(np.int64)
+    stuck = np.bincount(at[states == STUCK], minlength=len(pairs)).astype(np.int64)
+    kin, node = pairs // max(node_count, 1), pairs % max(node_count, 1)
+    return Lying(kin, node, count, going, going + stuck)
 
 
 def node_charges(on: Lying, request: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints]:
@@ -69,12 +72,14 @@ class QueueCharges:
         self._queues: Final = queues
         self._queue: Final[Ints] = np.full(kins, NONE, dtype=np.int64)
         self._is_fixed: Final[Bools] = np.zeros(kins, dtype=np.bool_)
+        self._of_gang: Final[dict[int, tuple[int, bool]]] = {}
 
     def assign(self, gangs: Gangs, standings: Standings) -> None:
         """Say whose queues the kin charge."""
         for gang in gangs.gangs:
             standing = standings.of_gang(gang)
             row = self._queues.row_of(standing.queue)
+            self._of_gang[gang.number] = row, not standing.is_preemptible
             for kin in gang.kins:
                 self._queue[kin], self._is_fixed[kin] = row, not standing.is_preemptible
         for kin in np.flatnonzero(gangs.is_alone).tolist():
@@ -95,17 +100,16 @@ class QueueCharges:
 
     def hold(self, gang: Gang, counted: Ints, slots: int) -> None:
         """Charge slots."""
-        kin = gang.kins[0]
-        queue = self._queue[kin]
+        queue, is_fixed = self._of_gang[gang.number]
         if queue != NONE:
             self.allocated[queue] += counted * slots
             self.requested[queue] += counted * slots
-            if self._is_fixed[kin]:
+            if is_fixed:
                 self.fixed[queue] += counted * slots
 
     def expect(self, gang: Gang, counted: Ints, later: int) -> None:
         """Ask for pods that come later and have no slots; below zero for what asks twice."""
-        queue = self._queue[gang.kins[0]]
+        queue, _ = self._of_gang[gang.number]
         if queue != NONE:
             self.requested[queue] += counted * later
 

@@ -13,7 +13,7 @@ import numpy as np
 from scheduler.core.model import NONE, Bar, Bools, Ints, Verdict
 from scheduler.state.cluster import Cluster
 from scheduler.state.kin import Kin
-from scheduler.state.roll import Roll
+from scheduler.state.roll import WAITING, Roll
 from scheduler.state.terms import Stray, Terms
 from scheduler.state.trees import DEFAULT, group_bar, minima
 from trainer_kai.api.container import Container, Resources
@@ -95,6 +95,7 @@ class Gangs:
         self.gangs: Final[list[Gang]] = []
         self.seats = 0  # leaves that have pods
         self._strays: Final[dict[Stray, None]] = {}
+        self._waiting: Final = frozenset(np.unique(roll.kin[roll.state == WAITING]).tolist())
         size = len(roll.kins)
         self.seat: Ints = np.full(size, NONE, dtype=np.int64)
         self.gang: Ints = np.full(size, NONE, dtype=np.int64)
@@ -126,7 +127,8 @@ class Gangs:
         gang = self._named(Key(kin.namespace, kin.group))
         refusal = gang.refusal(kin)
         if refusal is not None:
-            self._strays[Stray(gang.key, f"the group {gang.key} {refusal}")] = None
+            message = f"the group {gang.key} {refusal}"
+            self._strays[Stray(gang.key, message, waits=number in self._waiting)] = None
             return
         gang.kins.append(number)
         leaf = gang.leaf_of(kin) or DEFAULT

@@ -82,7 +82,7 @@ class NeighbourRows:
             if not (self._matching(kin) or kin in self._apart):
                 continue
             where, heads = on.node[start:end], on.heads[start:end]
-            staying = heads - on.going[start:end]
+            staying = heads - on.leaving[start:end]
             for row in self._matching(kin):
                 counts[row, where] += (staying if staying_only[row] else heads).astype(np.int32)
             for row in self._apart.get(kin, ()):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.core.decision import Admission, Plan, Rejection, Reservation
-from scheduler.core.model import Cause, Leaf, Verdict, leaves_of
+from scheduler.core.decision import Admission, BarNumbers, Plan, Rejection, Reservation
+from scheduler.core.model import NONE, Cause, Leaf, Verdict, leaves_of
 from scheduler.state.encode import Encoded
 from scheduler.state.reserved import SlotAt, write_reserved
 from trainer_kai.api.meta import Key
@@ -58,14 +58,31 @@ def read_orders(encoded: Encoded, plan: Plan) -> Orders:
         binds += [PodAt(encoded.pods[pod], nodes[node]) for pod, node in admission.binds]
         nominations += [PodAt(encoded.pods[pod], nodes[n]) for pod, n in admission.nominations]
         reservations += [_hold(group, one, nodes) for one in admission.reservations]
-    refused = (Refused(encoded.units[it.unit], it.verdict, it) for it in plan.rejections)
+    refused = {
+        encoded.units[it.unit]: Refused(encoded.units[it.unit], it.verdict, it)
+        for it in plan.rejections
+    }
+    refused |= {it.group: it for it in _astray(encoded)}
     return Orders(
         binds=tuple(binds),
         nominations=tuple(nominations),
         reservations=tuple(reservations),
-        unschedulable=tuple(refused),
+        unschedulable=tuple(refused.values()),
         reserved=dict(_annotations(encoded, plan)),
     )
+
+
+def _astray(encoded: Encoded) -> Iterator[Refused]:
+    """Yield the groups of which pods wait that cannot be counted, whatever else they wait for."""
+    told: set[Key] = set()
+    for stray in sorted(encoded.strays):
+        if stray.waits and stray.group not in told:
+            told.add(stray.group)
+            numbers = BarNumbers(stray.message)
+            rejection = Rejection(
+                NONE, Verdict.MISCONFIGURED, numbers, is_curable=False, wakes_on=frozenset({"pods"})
+            )
+            yield Refused(stray.group, Verdict.MISCONFIGURED, rejection)
 
 
 def _hold(group: Key, one: Reservation, nodes: tuple[str, ...]) -> Hold:

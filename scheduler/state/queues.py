@@ -119,15 +119,15 @@ class QueueRows:
         if name not in self._queues:
             message = f"queue {name} does not exist; there {self._right()}"
             return Bar(Verdict.QUEUE_MISSING, message, _WAKES_ON)
-        if name in self._faults:
-            return Bar(*self._faults[name], _WAKES_ON)
-        if name in self._inner:
+        fault = self._faults.get(name)
+        is_inner = name in self._inner and (fault is None or fault[0] != Verdict.MISCONFIGURED)
+        if is_inner:
             below = self._below(name)
             right = (
                 f"name one below it: {_listed(below)}" if below else "and none below it is right"
             )
             return Bar(Verdict.MISCONFIGURED, f"queue {name} has children; {right}", _WAKES_ON)
-        return None
+        return Bar(*fault, _WAKES_ON) if fault else None
 
     def _right(self) -> str:
         leaves = sorted(name for name in self.names if name not in self._inner)
@@ -136,8 +136,10 @@ class QueueRows:
         return f"{'is' if len(leaves) == 1 else 'are'} {_listed(leaves)}"
 
     def _below(self, name: str) -> list[str]:
-        top = self.row[name]
-        found = []
+        top = self.row.get(name)
+        found: list[str] = []
+        if top is None:  # it is not sound, and so nothing below it is
+            return found
         for row, leaf in enumerate(self.names):
             above = row
             while above not in {NONE, top}:

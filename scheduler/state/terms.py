@@ -27,6 +27,7 @@ class Stray(NamedTuple):
 
     group: Key
     message: str
+    waits: bool = False  # a pod that could not be counted waits: its group is told so
 
 
 @lru_cache(maxsize=8192)  # siblings are made in the same second

@@ -175,14 +175,15 @@ def _groups(draw: st.DrawFn, name: str) -> dict[str, Any]:
 def _clusters(draw: st.DrawFn) -> list[dict[str, Any]]:
     share = {"quota": draw(st.sampled_from([-1, 0, 1e300, -5, 0.1])), "limit": 10**40}
     bounds = {"gpu": share, "cpu": share, "memory": share}
+    parents = _TEXT.filter(lambda name: name != "q")  # a child would rightly close that to units
     return [
         draw(_groups("x")),
         draw(_groups("1")),
         *(draw(_pods(name)) for name in "pqr"),
         node("a", has=draw(_AMOUNTS), labels=draw(_TEXTS)),
         node("b"),
-        queue("x", resources=bounds, parentQueue=draw(_TEXT)),
-        queue("1", parentQueue=draw(_TEXT)),
+        queue("x", resources=bounds, parentQueue=draw(parents)),
+        queue("1", parentQueue=draw(parents)),
     ]
 
 

@@ -131,7 +131,19 @@ def _pods(lot: Lot, group: Obj, counts: dict[str, int]) -> list[Obj]:
                 labels["kai.scheduler/subgroup-name"] = "unknown" if unknown else leaf
             _distinguish(lot, labels, restarted=restarted)
             found.append(one)
+    if restarted and lot.maybe(0.9):
+        _own(lot, group, found)
     return found
+
+
+def _own(lot: Lot, group: Obj, pods: list[Obj]) -> None:
+    """Let a group belong to a JobSet, and its pods, mostly, to a Job of that."""
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "owner"}
+    group["metadata"]["ownerReferences"] = [{**jobset, "uid": group["metadata"]["uid"] + "-owner"}]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner-job", "controller": True}
+    for one in pods:
+        if not lot.maybe(0.05):
+            one["metadata"]["ownerReferences"] = [{**job, "uid": "job"}]
 
 
 def _distinguish(lot: Lot, labels: dict[str, str], *, restarted: bool) -> None:

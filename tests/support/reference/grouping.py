@@ -34,7 +34,7 @@ def read_units(groups: list[Obj], pods: list[tuple[Obj, Pod]], classes: list[Obj
 
 
 def _of_one(raw: Obj, pod: Pod, classes: list[Obj]) -> Unit:
-    labels = pod.labels or {}
+    labels = pod.labels
     wish = labels.get("priorityClassName") or raw["spec"].get("priorityClassName", "")
     priority = _priority(wish, classes)
     return Unit(
@@ -66,16 +66,23 @@ def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Un
     )
     leaves = {leaf.name: leaf for leaf in unit.leaves}
     flat = isinstance(root, Leaf)
-    for _, pod in pods:
-        named = "" if flat else (pod.labels or {}).get("kai.scheduler/subgroup-name", "")
-        if named in leaves:
+    owned = any(owner["kind"] == "JobSet" for owner in meta.get("ownerReferences", ()))
+    for raw, pod in pods:
+        named = "" if flat else pod.labels.get("kai.scheduler/subgroup-name", "")
+        if named in leaves and (not owned or _is_of_job(raw)):
             leaves[named].pods.append(pod)
         elif pod.state == "waiting":
             unit.has_strays = True
-    _forget_old_attempts(unit)
+    if owned:
+        _forget_old_attempts(unit)
     for leaf in unit.leaves if not flat else ():
         leaf.later = _later(group, leaf)
     return unit
+
+
+def _is_of_job(raw: Obj) -> bool:
+    owners = raw["metadata"].get("ownerReferences", ())
+    return any(owner["kind"] == "Job" and owner.get("controller") for owner in owners)
 
 
 def _tree(spec: Mapping[str, Any]) -> tuple[Part, bool]:
@@ -124,11 +131,11 @@ def _forget_old_attempts(unit: Unit) -> None:
         best = max([(newest, 0), *(attempts[pod] for pod in leaf.pods)])
         for pod in leaf.pods:
             if attempts[pod] != best:
-                pod.state = "other"
+                pod.state = "old" if pod.state == "there" else "other"
 
 
 def _attempt(pod: Pod) -> tuple[int, int]:
-    labels = pod.labels or {}
+    labels = pod.labels
     one, two = (int(labels.get(name, "0")) for name in _ATTEMPTS)
     return one, two
 
@@ -141,7 +148,7 @@ def _later(group: Obj, leaf: Leaf) -> list[Pod]:
     for one in json.loads(text).get("later", ()):
         names = [f"{one['subGroupPrefix']}{i}" for i in range(one["replicas"])]
         if leaf.name in names:
-            here = sum(pod.state != "other" for pod in leaf.pods)
+            here = sum(pod.state not in ("other", "old") for pod in leaf.pods)
             found += [_later_pod(meta["namespace"], one) for _ in range(one["count"] - here)]
     return found
 
@@ -152,7 +159,7 @@ def _later_pod(namespace: str, like: Mapping[str, Any]) -> Pod:
         name="",
         uid="",
         created="",
-        labels=None,
+        labels={},
         spec=like,
         needs=added(parsed(like.get("requests", {})), {"pods": 1}),
         state="later",

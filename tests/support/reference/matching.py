@@ -29,9 +29,9 @@ def selects_node(spec: Mapping[str, Any], machine: Machine) -> bool:
     return any(_term(term, machine) for term in required.get("nodeSelectorTerms", ()))
 
 
-def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
+def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
     """Say whether a selector means these labels; none means nothing, an empty one everything."""
-    if selector is None or labels is None:
+    if selector is None:
         return False
     for key, value in selector.get("matchLabels", {}).items():
         if labels.get(key) != value:

@@ -8,8 +8,8 @@ from tests.support.reference.amounts import AXES
 from tests.support.reference.placing import place
 from tests.support.reference.reading import read
 from tests.support.reference.shares import share_out
-from tests.support.reference.things import Cluster, Queue, Unit
-from tests.support.reference.trees import can_be, chunk
+from tests.support.reference.things import Cluster, Unit
+from tests.support.reference.trees import can_be, chunk, satisfied
 from tests.support.reference.turns import next_unit, over_capacity
 
 __all__ = ["Outcome", "allocate"]
@@ -35,9 +35,9 @@ def allocate(objects: Iterable[Mapping[str, Any]], now: str = "") -> Outcome:
     playing = []
     for unit in cluster.units:
         verdict = _at_once(cluster, unit)
-        if verdict:
+        if verdict and unit.waits:
             outcome.unschedulable[unit.namespace, unit.name] = verdict
-        elif unit.waits:
+        elif not verdict and (unit.waits or _misses_later_pods(unit)):
             playing.append(unit)
     while playing:
         unit = next_unit(cluster, playing)
@@ -56,23 +56,19 @@ def allocate(objects: Iterable[Mapping[str, Any]], now: str = "") -> Outcome:
 
 
 def _at_once(cluster: Cluster, unit: Unit) -> str:
-    """Return the verdict that needs no attempt, if the unit waits."""
-    if not unit.waits:
-        return ""
+    """Return the verdict that needs no attempt."""
     way = cluster.way_up(unit.queue)
-    if unit.broken or _is_inner(cluster, unit.queue) or (way and way[-1].parent in map(_name, way)):
+    if cluster.is_misconfigured(unit):
         return "Misconfigured"
     if not way or way[-1].parent:
         return "QueueMissing"
     return "" if can_be(unit.root) else "PodsMissing"
 
 
-def _is_inner(cluster: Cluster, name: str) -> bool:
-    return any(queue.parent == name for queue in cluster.queues.values())
-
-
-def _name(queue: Queue) -> str:
-    return queue.name
+def _misses_later_pods(unit: Unit) -> bool:
+    """Say whether a unit that runs could have slots for what it lacks."""
+    runs = any(pod.state == "there" for pod in unit.pods)
+    return runs and not satisfied(unit.root) and bool(chunk(unit.root))
 
 
 def _attempt(cluster: Cluster, unit: Unit) -> str:

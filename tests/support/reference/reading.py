@@ -162,10 +162,12 @@ def _connect(cluster: Cluster) -> None:
 def _hold(cluster: Cluster) -> None:
     """Count what units have and what they wait for."""
     for unit in cluster.units:
+        wishes = () if cluster.is_misconfigured(unit) else ("waiting", "later")
+        is_alive = any(pod.state in ("there", "waiting") for pod in unit.pods)
         for pod in unit.pods:
-            if pod.state == "there":
+            if pod.state in ("there", "old"):
                 cluster.hold(unit, pod)
-            if pod.state in ("there", "waiting"):
+            if pod.state in ("there", "old") or (is_alive and pod.state in wishes):
                 for queue in cluster.way_up(unit.queue):
                     for i, amount in enumerate(axes(pod.needs)):
                         queue.requested[i] += amount

@@ -26,15 +26,16 @@ class Machine:
 class Pod:
     """A pod, or one that will exist later.
 
-    Its state is one of: waiting, gated, there, succeeded, other; and, once decided: bound,
-    nominated, reserved. One that does not exist is later until it is decided.
+    Its state is one of: waiting, gated, there, succeeded, old (there, of an older attempt), other;
+    and, once decided: bound, nominated, reserved. One that does not exist is later until it is
+    decided.
     """
 
     namespace: str
     name: str
     uid: str
     created: str
-    labels: Mapping[str, str] | None  # of a later one nobody knows them
+    labels: Mapping[str, str]  # of a later one nobody knows them
     spec: Mapping[str, Any]
     needs: Amounts
     state: str
@@ -133,6 +134,13 @@ class Cluster:
             way.append(self.queues[name])
             name = self.queues[name].parent
         return way
+
+    def is_misconfigured(self, unit: Unit) -> bool:
+        """Say whether a unit or its queue cannot be meant."""
+        way = self.way_up(unit.queue)
+        is_inner = unit.queue in self.queues and bool(self.queues[unit.queue].children)
+        is_circle = bool(way) and way[-1].parent in [queue.name for queue in way]
+        return unit.broken or is_inner or is_circle
 
     def hold(self, unit: Unit, pod: Pod) -> None:
         """Count a pod as allocated, on all levels."""

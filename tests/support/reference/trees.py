@@ -88,7 +88,7 @@ def _waiting(leaf: Leaf) -> list[Pod]:
 
 
 def _turn(pod: Pod) -> tuple[object, ...]:
-    labels = pod.labels or {}
+    labels = pod.labels
     leads = labels.get("training.kubeflow.org/job-role") in ("master", "launcher")
     leads = leads or labels.get("ray.io/node-type") == "head"
     text = labels.get("kai.scheduler/task-priority", "")

@@ -1,0 +1,23 @@
+"""What the cases are worth: planners that know too little fail most of them."""
+
+import pytest
+
+from tests.scheduler.cases.test_cases import options_of
+from tests.support.cases import case_files, faults, read_case
+from tests.support.planners import Planner, first_fit, nothing
+from trainer_kai.cli.simulation import simulate
+
+_MOST_PASSED = 0.25
+
+
+@pytest.mark.parametrize("planner", [nothing, first_fit])
+def test_a_planner_that_knows_too_little_fails(planner: Planner) -> None:
+    """It passes one case of four at most; and there are eighty at least."""
+    cases = [read_case(file) for file in case_files()]
+    passed = [
+        case.name
+        for case in cases
+        if not faults(case, simulate(case.objects, options_of(case), planner))
+    ]
+    assert len(cases) >= 80
+    assert len(passed) <= _MOST_PASSED * len(cases), passed
