@@ -4,11 +4,12 @@ import asyncio
 import sys
 from typing import Final
 
-from benchmarks import chain, core, decode, groups, start, watch, webhook
+from benchmarks import chain, core, decode, encode, groups, start, watch, webhook
 from e2e.cluster.binaries import ensure_chain
 
 _ALL: Final = {
     "core": core,
+    "encode": encode,
     "decode": decode,
     "start": start,
     "watch": watch,
@@ -16,7 +17,7 @@ _ALL: Final = {
     "groups": groups,
     "chain": chain,
 }
-_WITHOUT_CHAIN: Final = {"core", "decode", "webhook", "groups"}
+_WITHOUT_CHAIN: Final = {"core", "encode", "decode", "webhook", "groups"}
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(_ALL)
