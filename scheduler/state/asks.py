@@ -22,7 +22,7 @@ class Asks:
     ) -> None:
         names = nodes.resources()
         for number in wanting:
-            names.update(name for name, amount in kins[number].demand().items() if amount > 0)
+            names.update(kins[number].demand())
         self.columns: Final = Columns(names, gpus)
         self.sharing: Final[dict[int, Sharing]] = {}
         of_spec: dict[int, list[int]] = {}

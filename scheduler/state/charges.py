@@ -9,7 +9,7 @@ from scheduler.state.asks import Asks
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.nodes import NodeRows
 from scheduler.state.queues import QueueRows
-from scheduler.state.roll import DONE, RELEASING, STATES, STUCK, THERE, WAITING, Roll
+from scheduler.state.roll import RELEASING, STATES, STUCK, THERE, WAITING, Roll
 from scheduler.state.standing import Standings
 
 __all__ = ["Lying", "QueueCharges", "lying", "node_charges", "total"]
@@ -27,7 +27,7 @@ class Lying(NamedTuple):
 
 def lying(roll: Roll, node_count: int) -> Lying:
     """Count the pods on each node; who is done has nothing."""
-    is_there = (roll.node != NONE) & (roll.state >= THERE) & (roll.state < DONE)
+    is_there = roll.node != NONE  # who waits or is done is on none
     pair = roll.kin[is_there] * node_count + roll.node[is_there]
     pairs, at, count = np.unique(pair, return_inverse=True, return_counts=True)
     states = roll.state[is_there]

@@ -8,7 +8,7 @@ import numpy as np
 from scheduler.core.model import NONE, Devices, Ints
 from scheduler.state.asks import Asks
 from scheduler.state.nodes import NodeRows
-from scheduler.state.roll import DONE, RELEASING, THERE, Roll
+from scheduler.state.roll import RELEASING, Roll
 from scheduler.state.sharing import device_memory_mib
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX
@@ -27,8 +27,7 @@ class DeviceRows:
         self._releasing: Final[dict[tuple[int, str], int]] = {}
         self._gpus: Final = asks.columns.axes.gpus
         kins = sorted(asks.sharing)
-        is_there = (roll.state >= THERE) & (roll.state < DONE) & (roll.node != NONE)
-        for number in np.flatnonzero(np.isin(roll.kin, kins) & is_there).tolist():
+        for number in np.flatnonzero(np.isin(roll.kin, kins) & (roll.node != NONE)).tolist():
             row = int(roll.node[number])
             shares = asks.sharing[int(roll.kin[number])]
             amount = min(shares.of_device(device_memory_mib(nodes.nodes[row])), _WHOLE)

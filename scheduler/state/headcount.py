@@ -65,10 +65,7 @@ class Headcount:
 
     def waiting(self, gang: Gang, leaf: str) -> tuple[int, ...]:
         """Return the rows of the pods of a leaf that wait, in the order of their placement."""
-        seat = gang.seats.get(leaf)
-        if seat is None or gang.is_suspended:
-            return ()
-        return self._waiting.get(seat, ())
+        return self._waiting.get(gang.seats.get(leaf, NONE), ())
 
     def _is_listed(self, gang: Gang) -> bool:
         """Say whether a gang wants or has anything; one that is suspended wants nothing."""

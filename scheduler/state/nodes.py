@@ -127,4 +127,4 @@ def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
     if toleration.operator == "Exists":
         return toleration.key in {"", key}
     is_equal = toleration.operator in {"", "Equal"} and toleration.value == value
-    return is_equal and bool(toleration.key) and toleration.key == key
+    return is_equal and toleration.key == key

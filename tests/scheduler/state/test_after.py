@@ -10,6 +10,14 @@ from tests.support.clusters import JOBSET, bar_of, encoded, group, jobset_pod, m
 
 _LEAF = {"name": "n-replica-0", "minMember": 1}
 _READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+_UNREADY = {
+    "status": {
+        "conditions": [
+            {"type": "Ready", "status": "False"},
+            {"type": "PodScheduled", "status": "True"},
+        ]
+    }
+}
 _DONE = {"node": "a", "phase": "Succeeded"}
 
 
@@ -37,6 +45,11 @@ _COUNTS = [{"name": "data", "succeeded": 1}]
 STAGES = [
     Case("nothing has begun", ({}, [], []), "0 of 2 pods of data have succeeded"),
     Case("one is over", ({}, [_DONE, {"node": "a"}], []), "1 of 2 pods of data have succeeded"),
+    Case(
+        "ready is not over yet",
+        ({}, [_DONE, {"node": "a", **_READY}], []),
+        "1 of 2 pods of data have succeeded",
+    ),
     Case("both are over", ({}, [_DONE, _DONE], []), None),
     Case(
         "one more runs",
@@ -67,6 +80,11 @@ STAGES = [
     ),
     Case("another scheduler has them", ({"group": ""}, [], []), None),
     Case("ready is enough", ({"status": "Ready"}, [_DONE, {"node": "a", **_READY}], []), None),
+    Case(
+        "not ready any more",
+        ({"status": "Ready"}, [_DONE, {"node": "a", **_UNREADY}], []),
+        "1 of 2 pods of data are ready",
+    ),
     Case(
         "running is not ready",
         ({"status": "Ready"}, [_DONE, {"node": "a"}], []),

@@ -124,3 +124,12 @@ def test_the_shape_of_a_part() -> None:
     shape = shape_of(found, "p")
     assert (shape.devices, shape.share, shape.has_gpu, shape.counted[2]) == (2, 500, True, 1000)
     assert shape.request[found.snapshot.axes.gpus[0]] == 0
+
+
+def test_of_several_things_the_first_verdict_is_told() -> None:
+    """Whatever stands first in the pod."""
+    asked: dict[str, Any] = {"labels": {"kai.scheduler/queue": "x"}, **_HALF}
+
+    found = encoded(node("a"), pod("p", **asked))
+
+    assert (bar_of(found, "pg-p-p") or ("", ""))[0] == "QueueMissing"
