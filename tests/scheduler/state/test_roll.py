@@ -1,5 +1,6 @@
 """How far pods are (rules 4, 6 and 9), and which of them are alike."""
 
+import time
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_the_order_of_pods_in_a_leaf() -> None:
 def test_pods_are_rows_by_age_then_uid() -> None:
     """The time counts, not its text."""
     found = encoded(
-        pod("c", meta={"creationTimestamp": "2026-01-05T06:30:00Z"}),
+        pod("c", meta={"creationTimestamp": "2026-01-05T06:30:00Z", "uid": "0"}),
         pod("b", meta={"creationTimestamp": "2026-01-05T08:00:00+02:00", "uid": "2"}),
         pod("a", meta={"creationTimestamp": "2026-01-05T06:00:00Z", "uid": "1"}),
     )
@@ -124,6 +125,17 @@ TIMES = [
     Case("no time", "yesterday", None),
     Case("before all times", "0001-01-01T00:00:00+23:00", -62135679600),
 ]
+
+
+def test_a_time_without_a_zone_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zone of the machine is none of its business."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert epoch_s.__wrapped__("2026-01-05T08:00:00") == NOW
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("case", TIMES, ids=ids)
