@@ -37,6 +37,7 @@ _LEADING: Final = {  # quicker than usual, for a Lease that is missing is waited
     "TRAINER_KAI_LEADER_RENEW_DEADLINE_S": "2",
     "TRAINER_KAI_LEADER_RETRY_S": "0.3",
     "TRAINER_KAI_LEADER_WRITE_S": "0.8",
+    "TRAINER_KAI_LEADER_NAMESPACE": NAMESPACE,
 }
 
 
@@ -120,7 +121,6 @@ async def running(
         "PYTHONPATH": str(ROOT),
         "TRAINER_KAI_HEALTH_ADDRESS": _LOOPBACK,
         "TRAINER_KAI_HEALTH_PORT": f"{health}",
-        "TRAINER_KAI_LEADER_NAMESPACE": NAMESPACE,
         **part.environment,
         **({"TRAINER_KAI_SERVER_PORT": f"{webhook_port(cluster)}"} if part is WEBHOOK else {}),
         **(settings or {}),
