@@ -33,7 +33,10 @@ _ZONE: Final = 0  # the key of the label
 _IN_ZONE: Final = (((Require(_ZONE, frozenset({0})),),),)
 _SPREAD: Final = Spread(0, _ZONE, 1, 0, True, True, True)
 
-ORDINARY: Final = (shape(gpu=1), shape(gpu=2, cpu=2), shape(gpu=4), shape(cpu=2), shape(cpu=0))
+ORDINARY: Final = (
+    *(shape(gpu=1), shape(gpu=1), shape(gpu=2, cpu=2), shape(gpu=2, cpu=0.5), shape(gpu=4)),
+    *(shape(cpu=2), shape(cpu=0)),
+)
 SOCIABLE: Final = (
     shape(gpu=1, tolerates=frozenset({0})),
     shape(gpu=1, any_of=_IN_ZONE),
@@ -75,11 +78,11 @@ def neighbours(nodes: int, **more: Any) -> Neighbours:
 @st.composite
 def snapshots(draw: st.DrawFn, taste: Taste = Taste()) -> Snapshot:
     """Draw a few nodes, queues and units."""
-    nodes = draw(st.lists(_nodes(taste), min_size=1, max_size=5))
+    nodes = draw(st.lists(_nodes(taste), min_size=2, max_size=5))
     build = Builder(nodes=nodes, queues=draw(_queues()))
     parents = {queue.parent for queue in build.queues}
     leaves = [queue.name for queue in build.queues if queue.name not in parents]
-    for _ in range(draw(st.integers(1, 5))):
+    for _ in range(draw(st.integers(2, 6))):
         tree = draw(_trees(build, taste))
         build.unit(
             tree,
@@ -93,26 +96,26 @@ def snapshots(draw: st.DrawFn, taste: Taste = Taste()) -> Snapshot:
 
 @st.composite
 def _nodes(draw: st.DrawFn, taste: Taste) -> Node:
-    gpu = draw(st.sampled_from([0, 1, 2, 4, 8]))
-    used = draw(st.integers(0, gpu))
+    gpu = draw(st.sampled_from([8, 4, 8, 2, 1, 0]))
+    used = draw(st.integers(0, gpu // 2))
     return Node(
         gpu=gpu,
-        cpu=draw(st.integers(2, 12)),
-        pods=draw(st.sampled_from([2, 110])),
+        cpu=draw(st.sampled_from([16, 8, 4])),
+        pods=draw(st.sampled_from([110, 110, 110, 2])),
         used_gpu=used,
         used_cpu=draw(st.integers(0, 2)),
         releasing_gpu=draw(st.integers(0, gpu - used)) if taste.has_releasing else 0,
-        fault=draw(st.sampled_from([0, 0, 0, 4])),
+        fault=draw(st.sampled_from([0] * 7 + [4])),
         labels=(draw(st.sampled_from([NONE, 0, 1])),),
-        taints=(draw(st.sampled_from([False, False, True])),),
+        taints=(draw(st.sampled_from([False] * 5 + [True])),),
     )
 
 
 @st.composite
 def _queues(draw: st.DrawFn) -> list[Queue]:
-    bound = st.sampled_from([UNBOUND, UNBOUND, 0, 1, 2, 4, 8])
-    parents = draw(st.sampled_from([("",), ("", ""), ("", "0"), ("", "0", "0", "")]))
-    has = [draw(st.integers(0, 3)) for _ in parents]
+    bound = st.sampled_from([UNBOUND, 8, UNBOUND, 4, UNBOUND, 2, 1, 0])
+    parents = draw(st.sampled_from([("", "0"), ("",), ("", "0", "0", ""), ("", "")]))
+    has = [draw(st.sampled_from([0, 0, 0, 1, 3])) for _ in parents]
     for q, parent in reversed(list(enumerate(parents))):
         if parent:
             has[int(parent)] += has[q]
@@ -153,15 +156,15 @@ def _trees(draw: st.DrawFn, build: Builder, taste: Taste) -> Tree:
 
 def _leaf(draw: st.DrawFn, build: Builder, taste: Taste, of: tuple[str, PodShape]) -> Leaf:
     name, one = of
-    waiting = build.pods(draw(st.integers(0, 4)), one)
-    later = draw(st.integers(0, 2))
+    waiting = build.pods(draw(st.sampled_from([2, 1, 3, 4, 0])), one)
+    later = draw(st.sampled_from([0, 0, 1, 2]))
     row = build.shape(one)
     is_alone = one.matches or one.claims or one.own_claims  # slots might be where pods cannot be
     most = len(waiting) + later if taste.has_slots and not is_alone else 0
     slots = draw(st.lists(st.integers(0, len(build.nodes) - 1), max_size=min(2, most)))
     return Leaf(
         name=name,
-        minimum=draw(st.integers(0, 5)),
+        minimum=draw(st.integers(0, len(waiting) + later) | st.integers(0, 5)),
         waiting=waiting,
         there=draw(st.sampled_from([0, 0, 0, 1, 2])),
         slots=tuple(Slot(node, row, Cause.ANTICIPATED) for node in slots),

@@ -165,6 +165,16 @@ STANDINGS: list[Case[Tree, tuple[bool, bool, int]]] = [
     Case(
         "who is in one that is below can be spared", group(0, some("", 3, there=2)), (True, True, 1)
     ),
+    Case(
+        "satisfied children without members are nothing to spare",
+        group(0, some("", 0), some("", 0)),
+        (True, True, 0),
+    ),
+    Case(
+        "what a child has that is not needed can be spared",
+        group(1, some("", 1, there=1), group(1, some("", 2, there=1))),
+        (True, True, 1),
+    ),
     Case("of nothing", group(0), (True, True, 0)),
 ]
 

@@ -129,7 +129,7 @@ SENTENCES: list[Case[Rejection, str]] = [
     ),
     Case(
         "in pieces",
-        nodes(SCATTERED, {Obstacle.ROOM: 1}, **{**SHORT, "room": {**SHORT["room"], GPU: 9000}}),
+        nodes(SCATTERED, {Obstacle.ROOM: 1}, **{**SHORT, "room": {**SHORT["room"], GPU: 8000}}),
         f"{ASKS} 1 lacks room (4 GPU at most on one, 0.25 CPU at most on one). There is enough in "
         "all, but in pieces: it starts when one node has 0.5 CPU, 8 GPU free",
     ),

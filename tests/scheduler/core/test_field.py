@@ -25,6 +25,7 @@ PACKED: Final = choose(Choice())
 SPREAD: Final = choose(Choice(gpu_placement="spread", cpu_placement="spread"))
 MIXED: Final = [Node(gpu=8), Node(gpu=0), Node(gpu=8, used_gpu=3), Node(gpu=4, used_gpu=2)]
 HALF: Final = [Node(gpu=8, used_gpu=4), Node(gpu=2), Node(gpu=16, used_gpu=5)]
+TOLERANT: Final = shape(gpu=1, tolerates=frozenset({0}))
 SOON: Final = [Node(gpu=2, releasing_gpu=2), Node(gpu=8), Node(gpu=1, releasing_gpu=1)]
 
 # nodes, the shape, policies -> the best node
@@ -66,6 +67,41 @@ def build_with(build: Builder, *shapes: Shape) -> Snapshot:
     for one in shapes:
         build.shape(one)
     return build.snapshot(neighbours=neighbours(len(build.nodes)))
+
+
+def test_one_node_that_changes_is_looked_at_again() -> None:
+    """It gets better, worse and full, among many that stay as they are."""
+    ledger = Ledger(build_with(Builder(nodes=[Node(gpu=2)] * 30), shape(gpu=1)))
+    field = Field(ledger, PACKED, 0)
+    got = []
+    for _ in range(13):
+        got.append(field.best())
+        ledger.take(field.best(), 0, is_now=True)
+    assert got == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6]
+    assert [field.takes(node) for node in (1, 6, 7)] == [False, True, True]
+    ledger.give(1, 0)
+    assert field.best() == 1
+    ledger.roll_back(0)
+    assert field.best() == 0
+
+
+def test_a_node_that_was_idle_is_so_no_longer() -> None:
+    """Though it would be the fullest of those where one could wait."""
+    nodes = [Node(gpu=2, releasing_gpu=1)] * 30
+    ledger = Ledger(build_with(Builder(nodes=nodes), shape(gpu=1)))
+    field = Field(ledger, PACKED, 0)
+    ledger.take(0, 0, is_now=True)
+    assert (field.best(), field.takes(0)) == (1, True)
+
+
+def test_a_node_that_is_closed_stays_closed_whatever_changes_there() -> None:
+    """Others may go there, and it would be the fullest."""
+    nodes = [Node(gpu=2)] * 29 + [Node(gpu=2, taints=(True,))]
+    ledger = Ledger(build_with(Builder(nodes=nodes), shape(gpu=1), TOLERANT))
+    field, other = Field(ledger, PACKED, 0), Field(ledger, PACKED, 1)
+    ledger.take(29, 1, is_now=True)
+    assert (field.best(), field.takes(29)) == (0, False)
+    assert (other.best(), other.takes(29)) == (29, True)
 
 
 def test_a_site_may_filter() -> None:

@@ -53,6 +53,11 @@ def keys_of(rows: list[Q]) -> list[tuple[Any, ...]]:
     return [keys.key(q, row.asks) for q, row in enumerate(rows)]
 
 
+def at_share(has: Amounts) -> tuple[Q, Q]:
+    """Return a queue that is within its quota, and one that is not."""
+    return Q(has, quota=(9, 9, 9)), Q((3, 4, 4))
+
+
 # two queues -> the step that decides, and who is first; all later steps would say the opposite
 DECIDED: list[Case[tuple[Q, Q], tuple[str, int]]] = [
     Case(
@@ -60,11 +65,9 @@ DECIDED: list[Case[tuple[Q, Q], tuple[str, int]]] = [
         (Q((5, 5, 5), quota=(9, 9, 9), priority=200), Q((5, 5, 4))),
         ("a", 1),
     ),
-    Case(
-        "at its share is not over it",
-        (Q((4, 4, 4), quota=(9, 9, 9)), Q((3, 4, 4))),
-        ("b", 0),
-    ),
+    Case("over in two is not over: CPU", at_share((4, 5, 5)), ("b", 0)),
+    Case("over in two is not over: memory", at_share((5, 4, 5)), ("b", 0)),
+    Case("over in two is not over: GPUs", at_share((5, 5, 4)), ("b", 0)),
     Case(
         "within the quota is first",
         (Q(quota=(2, 2, 1), priority=200), Q(quota=(2, 2, 2))),

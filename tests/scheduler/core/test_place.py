@@ -112,7 +112,7 @@ PLACED: list[Case[tuple[list[Node], list[L]], list[str]]] = [
     Case("no room for later ones", (TWO, [L((GPU,), 9, later=8)]), ["no room for 0 after 4"]),
     Case(
         "who comes for a slot takes it",
-        ([Node(gpu=4), Node(gpu=4, used_gpu=4)], [L((GPU, GPU), 2, slots=(1,), later=1)]),
+        ([Node(gpu=4, used_gpu=3), Node(gpu=4, used_gpu=1)], [L((GPU, GPU), 2, slots=(1,))]),
         ["1 0"],
     ),
     Case(
@@ -139,6 +139,12 @@ def test_places(case: Case[tuple[list[Node], list[L]], list[str]]) -> None:
     nodes, leaves = case.given
     minimum = 1 if leaves[0].there else None
     assert play(snapshot_of(nodes, leaves, minimum))[0] == case.want
+
+
+def test_another_group_that_is_enough_does_not_wait() -> None:
+    """One of two has to wait; the other, with its later pod, is all that the unit needs."""
+    given = snapshot_of([Node(gpu=2, releasing_gpu=2)], [L((PAIR,), 1), L((CPU,), 2, later=1)], 1)
+    assert play(given)[0] == ["~0", "0 +0"]
 
 
 def test_who_waits_takes_nothing_that_is_idle() -> None:

@@ -29,8 +29,8 @@ POLICIES: Final = choose(Choice())
 SPREAD: Final = choose(Choice(gpu_placement="spread", cpu_placement="spread"))
 
 slow: Final = [HealthCheck.too_slow, HealthCheck.data_too_large]
-many: Final = settings(max_examples=150, deadline=None, suppress_health_check=slow)
-some: Final = settings(max_examples=60, deadline=None, suppress_health_check=slow)
+many: Final = settings(max_examples=80, deadline=None, suppress_health_check=slow)
+some: Final = settings(max_examples=40, deadline=None, suppress_health_check=slow)
 
 
 @many

@@ -106,6 +106,14 @@ def test_children_share_what_their_parent_got() -> None:
     assert (due[:, 2] / 1000).tolist() == [8, 4, 2, 6, 8]
 
 
+def test_a_limit_bounds_what_is_given_and_leaves_it_to_others() -> None:
+    """At the top as well as below."""
+    queues = tree([NONE, NONE, 0, 0], [0, 0, 0, 0], [18, 9, 9, 9], [1, 1, 1, 1])
+    queues.limit[0, 2], queues.limit[2, 2] = 6000, 2000
+    due = fair_share(queues, (0, 0, 14_000), 1.0)
+    assert (due[:, 2] / 1000).tolist() == [6, 8, 2, 4]
+
+
 def test_gpus_are_given_whole_and_the_rest_as_it_comes() -> None:
     """GPUs are rounded to whole devices; thousandths of a CPU are the unit of CPU."""
     queues = tree([NONE, NONE], [0, 0], [9, 9], [1, 1])
