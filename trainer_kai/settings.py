@@ -19,6 +19,7 @@ __all__ = [
     "Leader",
     "Log",
     "PodgrouperSettings",
+    "Policies",
     "SchedulerSettings",
     "Server",
     "Settings",
@@ -172,10 +173,27 @@ class PodgrouperSettings(Settings):
     leader: Leader = Leader(name="trainer-kai-podgrouper")
 
 
+class Policies(_Model):
+    """What a site chooses about scheduling."""
+
+    gpu_placement: Literal["binpack", "spread"] = "binpack"
+    """Whether pods with GPUs fill nodes up, or keep them equally empty (`spread`)."""
+
+    cpu_placement: Literal["binpack", "spread"] = "binpack"
+    """The same for pods without GPUs, by CPU."""
+
+    past_use_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """How much past use counts in the division of fair shares; KAI calls it kValue."""
+
+    disabled: str = ""
+    """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
+
+
 class SchedulerSettings(Settings):
     """The settings of the scheduler."""
 
     leader: Leader = Leader(name="trainer-kai-scheduler")
+    policies: Policies = Policies()
 
 
 PROCESSES: Final[Mapping[str, type[Settings]]] = {

@@ -79,11 +79,10 @@ class _Allocation:
         for row, unit in enumerate(self._snapshot.units):
             if not _wants(unit):
                 continue
-            bar = unit.bar
-            if bar is not None:
+            bar, parts = unit.bar, chunk(unit.tree)
+            if bar is not None and (parts or bar.verdict < Verdict.PODS_MISSING):
                 self._reject(row, bar.verdict, BarNumbers(bar.message), bar.wakes_on)
                 continue
-            parts = chunk(unit.tree)
             if not parts:
                 self._reject_for_members(row, unit)
                 continue

@@ -344,14 +344,16 @@ def test_each_setting_says_what_it_is_and_in_what_unit(
     assert setting.doc.endswith(".")
     assert "\n" not in setting.doc
     if isinstance(setting.default, int | float):
-        assert re.fullmatch(r"port|max_\w+|\w+_(s|ms|bytes|count)", name)
+        assert re.fullmatch(r"port|max_\w+|\w+_(s|ms|bytes|count|weight)", name)
     if not name.endswith("_name"):  # a Secret may be called by its name
         assert not [word for word in ("password", "secret", "token", "key") if word in name]
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         setattr(model(), setting.name.split(".")[0], None)
 
 
-@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize(
+    "process", [p for p, of in PROCESSES.items() if "leader" in of.model_fields]
+)
 def test_each_process_has_a_lease_of_its_own(process: str) -> None:
     """Two processes on one Lease would take turns."""
     assert (

@@ -1,0 +1,44 @@
+"""From the settings of a site to its policies."""
+
+import pytest
+
+from scheduler.core.policy import Seats
+from scheduler.policies.quota import within_limit
+from scheduler.policies.registry import choose
+from scheduler.shell.choice import choice_of
+from tests.support.snapshots import shape
+from trainer_kai.errors import ConfigError
+from trainer_kai.settings import Policies
+
+
+def test_what_is_not_said_is_as_kai_has_it() -> None:
+    """Binpack, past use counts once, and quotas hold."""
+    policies = choose(choice_of(Policies()))
+
+    assert (policies.past_use, within_limit in policies.quotas) == (1.0, True)
+    assert len(policies.unit_order) == 2
+
+
+def test_a_policy_can_be_left_out() -> None:
+    """With blanks between the names or without."""
+    policies = choose(choice_of(Policies(disabled="elastic, proportion", past_use_weight=0.5)))
+
+    assert (policies.past_use, policies.quotas, len(policies.unit_order)) == (0.5, (), 1)
+
+
+@pytest.mark.parametrize(("placement", "likes_room"), [("binpack", False), ("spread", True)])
+def test_placement_of_each_kind(placement: str, *, likes_room: bool) -> None:
+    """GPUs and CPUs are placed each in its own way."""
+    settings = Policies.model_validate({"gpu_placement": placement})
+    (_, score) = choose(choice_of(settings)).scores[-1]
+    empty = Seats(8, 8, 8, fits_now=True, has_gpu=True, is_nominated=False)
+    full = empty._replace(room=1)
+
+    assert (score(shape(gpu=1), empty) > score(shape(gpu=1), full)) is likes_room
+    assert score(shape(), full) > score(shape(), empty)
+
+
+def test_an_unknown_policy_is_told_with_the_right_ones() -> None:
+    """At the start, before anything is scheduled."""
+    with pytest.raises(ConfigError, match=r"'elastik' is unknown; there are .*elastic"):
+        choice_of(Policies(disabled="elastik"))
