@@ -4,7 +4,6 @@ Nodes are sorted by name, queues, units and pods by age and then uid: where two 
 with the smaller row comes first. Whoever builds a snapshot gives up its arrays.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -323,10 +322,8 @@ class Snapshot:
                     column.flags.writeable = False
 
 
-def leaves_of(tree: Tree) -> Iterator[Leaf]:
-    """Yield the leaves of a tree."""
+def leaves_of(tree: Tree) -> tuple[Leaf, ...]:
+    """Return the leaves of a tree."""
     if isinstance(tree, Leaf):
-        yield tree
-        return
-    for child in tree.children:
-        yield from leaves_of(child)
+        return (tree,)
+    return tuple(leaf for child in tree.children for leaf in leaves_of(child))

@@ -1,6 +1,5 @@
 """Room for a chunk of a unit: for all of it, or for nothing."""
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from scheduler.core.chunks import Chunk, Part, Progress, is_satisfied
@@ -46,20 +45,20 @@ class Placer:
             field = self._fields[shape] = Field(self.ledger, self._policies, shape)
         return field
 
-    def shapes(self, parts: Chunk) -> Iterator[int]:
-        """Yield the shapes of a chunk, in the order in which they are placed."""
+    def shapes(self, parts: Chunk) -> tuple[int, ...]:
+        """Return the shapes of a chunk, in the order in which they are placed."""
+        found: list[int] = []
         for leaf, pods, later in parts:
-            for pod in pods:
-                yield self._shape_of[pod]
-            for _ in range(later):
-                yield leaf.later_shape
+            found += [self._shape_of[pod] for pod in pods]
+            found += [leaf.later_shape] * later
+        return tuple(found)
 
     def place(self, unit: int, parts: Chunk, progress: Progress) -> Admission | Failure:
         """Place all of a chunk, or say for which pod there is no node."""
         checkpoint = self.ledger.checkpoint
         seats: list[_Seat] = []
         for i, part in enumerate(parts):
-            slots = progress.slots(part.leaf)
+            slots = progress.slots(part.leaf) if part.leaf.slots else ()
             for j, pod in enumerate((*part.pods, *(NONE,) * part.later)):
                 shape = part.leaf.later_shape if pod == NONE else self._shape_of[pod]
                 slot = slots[j] if pod != NONE and j < len(slots) else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from scheduler.core.chunks import Chunk, Progress, can_be_satisfied, chunk, is_satisfied, standing
 from scheduler.core.decision import (
@@ -55,6 +55,14 @@ def plan(snapshot: Snapshot, policies: Policies, limits: Limits = Limits()) -> P
     )
 
 
+class _Step(NamedTuple):
+    """What a unit takes at its turn."""
+
+    parts: Chunk
+    amounts: Amounts
+    shapes: tuple[int, ...]
+
+
 class _Allocation:
     """The action: room for units that wait, out of what nobody has."""
 
@@ -67,7 +75,8 @@ class _Allocation:
         self._ledger = Ledger(snapshot)
         self._placer = Placer(self._ledger, policies)
         self._progress: dict[int, Progress] = {}
-        self._next: dict[int, tuple[Chunk, Amounts]] = {}  # what units take at their turn
+        self._next: dict[int, _Step] = {}  # what units take at their turn
+        self._waiting: dict[int, int] = {}  # pods of units that are not placed
         self._hopeless: dict[
             tuple[int, ...], NodeNumbers
         ] = {}  # shapes for which there was no room
@@ -86,12 +95,13 @@ class _Allocation:
             if not parts:
                 self._reject_for_members(row, unit)
                 continue
-            self._next[row] = (parts, self._amounts(parts, _FRESH))
+            self._next[row] = self._step(parts, _FRESH)
+            self._waiting[row] = sum([len(leaf.waiting) for leaf in leaves_of(unit.tree)])
             yield unit.queue, self._key(row, _FRESH)
 
     def asked(self, row: int) -> Amounts:
         """Return what a unit asks for at its next turn."""
-        return self._next[row][1]
+        return self._next[row].amounts
 
     def run(self, turns: Turns, limits: Limits) -> None:
         """Give turn after turn."""
@@ -109,15 +119,14 @@ class _Allocation:
 
     def _try(self, row: int) -> bool:
         unit = self._snapshot.units[row]
-        parts, amounts = self._next[row]
+        parts, amounts, shapes = self._next[row]
         refusal = self._refusal(unit, amounts)
         if refusal is not None:
             wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
             self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
             return False
         progress = self._progress.get(row, _FRESH)
-        shapes = tuple(self._placer.shapes(parts))
-        has_slots = any(progress.slots(part.leaf) for part in parts)  # room that only it may use
+        has_slots = any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
         known = None if has_slots else self._hopeless.get(shapes)
         if known is not None:
             self._reject_for_nodes(row, known)
@@ -146,31 +155,36 @@ class _Allocation:
 
     def _goes_on(self, row: int) -> bool:
         """Say whether a unit that got some room wants more, and work out what."""
-        unit = self._snapshot.units[row]
-        parts = self._next[row][0]
-        progress = self._progress.setdefault(row, Progress())
-        progress.add(parts)
+        parts = self._next[row].parts
         if any(part.leaf.slots for part in parts):
             self._hopeless.clear()  # slots were given up, and with them perhaps more than was taken
-        if not _has_waiting(unit, progress):
+        self._waiting[row] -= sum([len(part.pods) for part in parts])
+        if not self._waiting[row]:
             return False
+        unit = self._snapshot.units[row]
+        progress = self._progress.setdefault(row, Progress())
+        progress.add(parts)
         more = chunk(unit.tree, progress)
         if not more:
             self._reject_for_members(row, unit)
             return False
-        self._next[row] = (more, self._amounts(more, progress))
+        self._next[row] = self._step(more, progress)
         return True
+
+    def _step(self, parts: Chunk, progress: Progress) -> _Step:
+        shapes = self._placer.shapes(parts)
+        return _Step(parts, self._amounts(parts, shapes, progress), shapes)
 
     def _key(self, row: int, progress: Progress) -> UnitKeyOf:
         unit = self._snapshot.units[row]
         at = standing(unit.tree, progress)
         return (*[of(unit, at) for of in self._policies.unit_order], row)
 
-    def _amounts(self, parts: Chunk, progress: Progress) -> Amounts:
+    def _amounts(self, parts: Chunk, asked: tuple[int, ...], progress: Progress) -> Amounts:
         """Return what a chunk adds to what its queue has: slots that are given up come off."""
         shapes = self._snapshot.shapes
         cpu = memory = gpu = 0
-        for shape in self._placer.shapes(parts):
+        for shape in asked:
             counted = shapes[shape].counted
             cpu, memory, gpu = cpu + counted[0], memory + counted[1], gpu + counted[2]
         for leaf, pods, _ in parts:
@@ -216,7 +230,3 @@ def _wants(unit: Unit) -> bool:
     return (
         unit.is_kept and unit.bar is None and bool(chunk(unit.tree)) and not is_satisfied(unit.tree)
     )
-
-
-def _has_waiting(unit: Unit, progress: Progress) -> bool:
-    return any(len(leaf.waiting) > progress.pods.get(leaf.name, 0) for leaf in leaves_of(unit.tree))

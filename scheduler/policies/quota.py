@@ -14,25 +14,26 @@ __all__ = ["within_limit", "within_quota"]
 
 def within_limit(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
     """Refuse what would pass a limit."""
-    for q in usage.paths[unit.queue]:
-        bounds, has = usage.limit[q], usage.allocated[q]
-        for kind in KINDS:
-            bound = bounds[kind]
-            if bound != UNBOUND and asked[kind] > 0 and has[kind] + asked[kind] > bound:
-                numbers = QuotaNumbers(q, kind, bound, has[kind], asked[kind])
-                return Refusal(Verdict.EXCEEDS_LIMIT, numbers)
-    return None
+    path = usage.paths[unit.queue]
+    numbers = _passed(path, usage.limit, usage.allocated, asked)
+    return Refusal(Verdict.EXCEEDS_LIMIT, numbers) if numbers else None
 
 
 def within_quota(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
     """Refuse a unit that nobody may preempt what would pass a quota."""
     if unit.is_preemptible:
         return None
-    for q in usage.paths[unit.queue]:
-        bounds, has = usage.quota[q], usage.fixed[q]
+    numbers = _passed(usage.paths[unit.queue], usage.quota, usage.fixed, asked)
+    return Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, numbers) if numbers else None
+
+
+def _passed(
+    path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], asked: Amounts
+) -> QuotaNumbers | None:
+    """Return the first bound that would be passed, from the queue up."""
+    for q in path:
         for kind in KINDS:
-            bound = bounds[kind]
-            if bound != UNBOUND and asked[kind] > 0 and has[kind] + asked[kind] > bound:
-                numbers = QuotaNumbers(q, kind, bound, has[kind], asked[kind])
-                return Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, numbers)
+            bound, before, more = bounds[q][kind], has[q][kind], asked[kind]
+            if bound != UNBOUND and more > 0 and before + more > bound:
+                return QuotaNumbers(q, kind, bound, before, more)
     return None
