@@ -169,6 +169,11 @@ PLANS: list[Case[Site, list[str]]] = [
         ["0: 0!"],
     ),
     Case(
+        "who can be preempted takes nothing of the quota from who cannot",
+        Site(EIGHT, [G(1), G(1, is_preemptible=False)], bound(quota=1)),
+        ["0: 0!", "1: 0!"],
+    ),
+    Case(
         "a limit is told before a quota",
         Site(EIGHT, [G(2, is_preemptible=False)], bound(quota=1, limit=1)),
         ["0 ExceedsLimit"],
@@ -268,6 +273,26 @@ def test_groups_are_told_by_what_is_missing_of_them() -> None:
     assert rejection.numbers == MemberNumbers((("worker", 3, 4),))
     assert rejection.wakes_on == {"unit:0"}
     assert not rejection.is_curable
+
+
+def test_what_can_never_join_is_told() -> None:
+    """One of two sub-groups starts; of the other a pod waits that nobody will join."""
+    build = Builder(nodes=EIGHT)
+    first, second = Leaf("a", 1, build.pods(1, GPU)), Leaf("b", 2, build.pods(1, GPU))
+    build.unit(Group("all", 1, (first, second)))
+    got = plan(build.snapshot(), POLICIES)
+    assert told(got) == ["0: 0!", "0 PodsMissing"]
+    assert got.rejections[0].numbers == MemberNumbers((("b", 1, 2),))
+
+
+def test_nothing_is_held_for_what_is_not_needed() -> None:
+    """A unit that runs and has its minimum is left alone, though a sub-group is not complete."""
+    build = Builder(nodes=EIGHT)
+    row = build.shape(GPU)
+    first, second = Leaf("a", 1, there=1), Leaf("b", 1, later=1, later_shape=row)
+    build.unit(Group("all", 1, (first, second)), is_kept=True)
+    build.unit(Group("all", 2, (first, second)), is_kept=True)
+    assert told(plan(build.snapshot(), POLICIES)) == ["1: +0"]
 
 
 def test_a_group_starts_with_all_that_it_needs() -> None:

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from scheduler.core.check import violations
 from scheduler.core.chunks import Progress, chunk
-from scheduler.core.feasible import fixed
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Snapshot
+from scheduler.core.model import Shape, Snapshot
 from scheduler.core.numbers import node_numbers
 from scheduler.core.place import Failure, Placer
 from scheduler.core.plan import Limits, plan
@@ -46,7 +45,22 @@ def test_nobody_is_sent_where_it_cannot_run(snapshot: Snapshot) -> None:
     """Labels, taints, faults and size hold for all, whoever has a slot there."""
     for admission in plan(snapshot, POLICIES).decisions:
         for pod, node in (*admission.binds, *admission.nominations):
-            assert fixed(snapshot, snapshot.shapes[snapshot.pods.shape[pod]])[node]
+            assert _can_take(snapshot, node, snapshot.shapes[snapshot.pods.shape[pod]])
+
+
+def _can_take(snapshot: Snapshot, node: int, one: Shape) -> bool:
+    nodes = snapshot.nodes
+    taints = np.flatnonzero(nodes.taints[node]).tolist()
+    labels = nodes.labels[node].tolist()
+    return (
+        nodes.fault[node] == 0
+        and one.tolerates.issuperset(taints)
+        and all(
+            any(all(labels[it.key] in it.codes for it in terms) for terms in alternatives)
+            for alternatives in one.any_of
+        )
+        and all(n <= has for n, has in zip(one.request, nodes.allocatable[node], strict=True))
+    )
 
 
 @many
