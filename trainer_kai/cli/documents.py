@@ -17,7 +17,7 @@ from trainer_kai.api.decode import DecodeError, decode, encode
 from trainer_kai.api.meta import Object
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["Document", "Unpack", "flat", "read", "read_files"]
+__all__ = ["Document", "Unpack", "called", "flat", "read", "read_files"]
 
 T = TypeVar("T", bound=Object)
 
@@ -59,15 +59,25 @@ def read_files(files: Iterable[str], unpack: Unpack | None = None) -> list[Docum
     for file in files:
         try:
             found += _objects(file, unpack)
-        except (OSError, UnicodeDecodeError) as error:
-            faults.append(FieldError(file, f"cannot be read: {error}"))
+        except OSError as error:
+            faults.append(FieldError(called(file), f"cannot be read: {error.strerror or error}"))
+        except UnicodeDecodeError as error:
+            message = (
+                f"is no text in UTF-8: byte {error.start + 1} is {error.object[error.start]:#04x}"
+            )
+            faults.append(FieldError(called(file), message))
         except yaml.YAMLError as error:
-            faults.append(FieldError(file, f"is no YAML: {_where(error)}"))
+            faults.append(FieldError(called(file), f"is no YAML: {_where(error)}"))
         except ConfigError as error:
             faults += error.faults
     if faults:
         raise ConfigError(faults)
     return found
+
+
+def called(file: str) -> str:
+    """Return a file as people call it."""
+    return "standard input" if file == _STDIN else file
 
 
 def read(struct: type[T], document: Document) -> T:
@@ -79,13 +89,13 @@ def read(struct: type[T], document: Document) -> T:
 
 
 def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
-    name = "standard input" if file == _STDIN else file
-    data = sys.stdin.read().encode() if file == _STDIN else Path(file).read_bytes()
+    name = called(file)
+    data = sys.stdin.buffer.read() if file == _STDIN else Path(file).read_bytes()
     if unpack is not None and data.startswith(_ZIP):
         yield from unpack(name, data)
         return
     if len(data) > _MOST_BYTES:
-        raise ConfigError([FieldError(file, "is larger than 256 MiB")])
+        raise ConfigError([FieldError(name, "is larger than 256 MiB")])
     whole = _json(data)
     if whole is not None:
         yield from flat(Document(name, whole))
@@ -115,14 +125,22 @@ def _json(data: bytes) -> dict[str, Any] | None:
 
 def flat(document: Document) -> Iterator[Document]:
     """Yield the objects of a list, those of lists in it too; an object is itself."""
-    items = document.fields.get("items")
-    if not document.kind.endswith(_LIST) or not isinstance(items, list):
+    if not document.kind.endswith(_LIST) or "items" not in document.fields:
         yield document
         return
+    items = document.fields["items"]
+    if items is None:  # so Go writes a list of nothing
+        return
+    if not isinstance(items, list):
+        what = type(items).__name__
+        raise ConfigError([FieldError(str(document), f"items: must be a list, not {what}")])
+    wrong = [i for i, item in enumerate(items) if not isinstance(item, dict)]
+    if wrong:
+        raise ConfigError(
+            [FieldError(str(document), f"items[{i}]: must be an object") for i in wrong]
+        )
     kind = document.kind.removesuffix(_LIST)  # the API server leaves it out of the items
     for item in items:
-        if not isinstance(item, dict):
-            raise ConfigError([FieldError(str(document), "holds an item that is no object")])
         named = {"apiVersion": document.fields.get("apiVersion", ""), "kind": kind} if kind else {}
         yield from flat(Document(document.file, {**named, **item}))
 

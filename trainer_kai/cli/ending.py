@@ -5,15 +5,23 @@ who waits for it takes from it.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from itertools import repeat
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import Floats, Ints, Kind, leaves_of
+from scheduler.core.model import Floats, Ints, Kind, NodeFault, leaves_of
 from scheduler.state.encode import Encoded
 from trainer_kai.api.meta import Key
 
 __all__ = ["Ending", "NodeEnd", "QueueEnd", "ending"]
+
+_FAULTS: Final[Mapping[int, str]] = {
+    NodeFault.NO_NETWORK: "without network",
+    NodeFault.PRESSURE: "under pressure",
+    NodeFault.NOT_READY: "not ready",
+    NodeFault.CORDONED: "cordoned",
+}
 
 
 class NodeEnd(NamedTuple):
@@ -24,6 +32,7 @@ class NodeEnd(NamedTuple):
     idle: int
     releasing: int
     reserved: int
+    fault: str = ""  # why it takes no pods, whatever it has
 
 
 class QueueEnd(NamedTuple):
@@ -86,7 +95,8 @@ def _nodes(encoded: Encoded, releasing: Ints) -> tuple[NodeEnd, ...]:
             for slot in leaf.slots:
                 request = snapshot.shapes[slot.shape].request
                 reserved[slot.node] += sum(request[gpu] for gpu in gpus)
-    rows = zip(snapshot.nodes.names, *totals, reserved, strict=True)
+    faults = map(_FAULTS.get, snapshot.nodes.fault.tolist(), repeat(""))
+    rows = zip(snapshot.nodes.names, *totals, reserved, faults, strict=True)
     return tuple(sorted(NodeEnd(*row) for row in rows))
 
 

@@ -7,7 +7,7 @@ here: the scheduler says it as a verdict.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -71,6 +71,9 @@ _TIME: Final = re.compile(
 )
 
 
+_PLACEMENTS: Final = ("binpack", "spread")
+
+
 class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Which pod goes where."""
 
@@ -112,8 +115,8 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Placement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether pods are packed or spread."""
 
-    gpu: Literal["binpack", "spread"] = "binpack"
-    cpu: Literal["binpack", "spread"] = "binpack"
+    gpu: str = "binpack"
+    cpu: str = "binpack"
 
 
 class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -242,6 +245,15 @@ def _queue(queue: Queue) -> Faults:
     yield from queue_faults(queue)
 
 
+def _shard(shard: Shard) -> Faults:
+    yield from _plain(shard)
+    placement = shard.spec.placement_strategy or Placement()
+    for name, way in (("gpu", placement.gpu), ("cpu", placement.cpu)):
+        if way not in _PLACEMENTS:
+            message = f"{way!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
+            yield FieldError(f"spec.placementStrategy.{name}", message)
+
+
 def _each(rule: Callable[[Any], tuple[FieldError, ...]]) -> Callable[[Any], Faults]:
     return lambda it: iter(rule(it))
 
@@ -265,7 +277,7 @@ KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
         (RUNTIMES, _each(runtime_faults)),
         (CLUSTER_RUNTIMES, _each(runtime_faults)),
         (REQUESTS, _plain),
-        (SHARDS, _plain),
-        (CONFIGS, _plain),
+        (SHARDS, _shard),
+        (CONFIGS, _shard),
     )
 }

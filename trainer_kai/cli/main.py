@@ -1,6 +1,7 @@
 """`trainer-kai`: arguments in, one call, and an exit code that means something."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_plan(commands)
     add_simulate(commands)
     args = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show it is no failure
     try:
         code: int = args.run(args)
         sys.stdout.flush()

@@ -1,6 +1,7 @@
 """A simulation as a picture for people: queues as a tree, units with their reasons, nodes as bars.
 
-Plain text of at most 100 columns, so that it can be copied, searched and piped.
+Plain text of at most 100 columns, so that it can be copied, searched and piped; sentences and bars
+are no wider than the terminal.
 """
 
 import textwrap
@@ -21,7 +22,7 @@ _NAME: Final = 40  # columns of a node's name
 _QUEUE: Final = 32  # and of a queue's beside a unit
 _LEAST: Final = 16  # to which a name is cut
 _BAR: Final = 16  # devices that are drawn one by one
-_MANY: Final = 50  # units
+_MANY: Final = 50  # units, nodes, and lines of what happens
 _FEW: Final = 16  # pods that are named
 _TITLES: Final = {Kind.GPU: "GPUS", Kind.CPU: "CPUS", Kind.MEMORY: "MEMORY"}
 _LEGEND: Final = "# used   = reserved   ~ being released   . idle"
@@ -32,10 +33,10 @@ _EVENTS: Final = (
 )
 
 
-def picture(outcome: Outcome) -> str:
+def picture(outcome: Outcome, width: int = _WIDTH) -> str:
     """Return the whole picture."""
-    parts = [*_queues(outcome.ending.queues), _units(outcome), _nodes(outcome)]
-    parts += _cycles(outcome.document["cycles"])
+    parts = [*_queues(outcome.ending.queues), _units(outcome, width), _nodes(outcome, width)]
+    parts += _cycles(outcome.document["cycles"], width)
     return "\n\n".join(filter(None, parts))
 
 
@@ -44,9 +45,9 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrapped(text: str, indent: str, width: int) -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
+        text, width, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
     )
 
 
@@ -121,7 +122,7 @@ def _borrowed(queue: QueueEnd, kind: Kind) -> str:
     return _amount(more, kind) if more else "-"
 
 
-def _units(outcome: Outcome) -> str:
+def _units(outcome: Outcome, width: int) -> str:
     """Return the units, each with its reason below it; where there are many, those that matter."""
     groups, reasons = outcome.document["podGroups"], _reasons(outcome.document)
     shown = _that_matter(outcome)
@@ -137,8 +138,9 @@ def _units(outcome: Outcome) -> str:
     text = [head]
     for group, line in zip(shown, lines, strict=True):
         text.append(line)
-        message = reasons.get((group["namespace"], group["name"]), "")
-        text += _wrapped(message, "  ")
+        key = Key(group["namespace"], group["name"])
+        message = reasons.get(key) or outcome.hints.get(key, "")
+        text += _wrapped(message, "  ", width)
     left = len(groups) - len(shown)
     text += [f"{left} more of which nothing waits or moves"] if left else []
     return "\n".join(text)
@@ -164,27 +166,38 @@ def _that_matter(outcome: Outcome) -> list[Mapping[str, Any]]:
     ]
 
 
-def _reasons(document: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+def _reasons(document: Mapping[str, Any]) -> dict[Key, str]:
     last = document["cycles"][-1]["unschedulable"]
-    return {(it["namespace"], it["podGroup"]): it["message"] for it in last}
+    return {Key(it["namespace"], it["podGroup"]): it["message"] for it in last}
 
 
-def _nodes(outcome: Outcome) -> str:
+def _nodes(outcome: Outcome, columns: int) -> str:
     """Return each node with GPUs as a bar, as many beside each other as there is room for."""
     nodes = [node for node in outcome.ending.nodes if node.whole]
     bare = len(outcome.ending.nodes) - len(nodes)
     if not nodes:
         return ""
-    width = max(len(cut(node.name, _NAME)) for node in nodes)
-    cells = [f"{cut(node.name, _NAME).ljust(width)}  {bar(node)}" for node in nodes]
+    bars = [(cut(node.name, _NAME), f"{bar(node)} {node.fault}".rstrip()) for node in nodes]
+    named = bars if len(bars) <= _MANY else [*_alike(bars)]
+    width = max(len(name) for name, _ in named)
+    cells = [f"{name.ljust(width)}  {drawn}" for name, drawn in named]
     widest = max(map(len, cells))
-    across = max((_WIDTH + 3) // (widest + 3), 1)
+    across = max((columns + 3) // (widest + 3), 1)
     lines = [
         "   ".join(cell.ljust(widest) for cell in cells[at : at + across]).rstrip()
         for at in range(0, len(cells), across)
     ]
     head = f"NODES   {_LEGEND}" + (f"   ({bare} without GPUs)" if bare else "")
     return "\n".join([head, *lines])
+
+
+def _alike(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield how many nodes have a bar; the name where it is only one."""
+    names: dict[str, list[str]] = {}
+    for name, drawn in bars:
+        names.setdefault(drawn, []).append(name)
+    for drawn, (first, *more) in sorted(names.items()):
+        yield f"{len(more) + 1} nodes" if more else first, drawn
 
 
 def bar(node: NodeEnd) -> str:
@@ -204,13 +217,15 @@ def bar(node: NodeEnd) -> str:
     return f"[{' '.join(f'{count}{mark}' for mark, count in counts if count)}]"
 
 
-def _cycles(cycles: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _cycles(cycles: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
     """Yield what happens; cycles one after another that are alike are told once."""
-    told = [(number, _told(cycle), [*_events(cycle)]) for number, cycle in enumerate(cycles, 1)]
+    told = [(at, _told(cycle), [*_events(cycle, width)]) for at, cycle in enumerate(cycles, 1)]
     for _, alike in groupby(told, key=lambda it: it[1:]):
         (first, text, events), *more = alike
         head = f"CYCLES {first} to {more[-1][0]}" if more else f"CYCLE {first}"
-        yield "\n".join([f"{head}   {text}", *events])
+        more_lines = len(events) - _MANY
+        rest = [f"  {more_lines} more lines; -o json has all"] if more_lines > 1 else []
+        yield "\n".join([f"{head}   {text}", *(events[:_MANY] if rest else events), *rest])
 
 
 def _told(cycle: Mapping[str, Any]) -> str:
@@ -222,12 +237,12 @@ def _told(cycle: Mapping[str, Any]) -> str:
     return ", ".join(counts) or "nothing happens"
 
 
-def _events(cycle: Mapping[str, Any]) -> Iterator[str]:
+def _events(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
     for word, name in _EVENTS:
         for where, pods in _by_node(cycle[name]).items():
             more = f" and {len(pods) - _FEW} more" if len(pods) > _FEW else ""
             text = f"{word} {where}: {', '.join(pods[:_FEW])}{more}"
-            yield from _wrapped(text, "    ")
+            yield from _wrapped(text, "    ", width)
     for it in cycle["reservations"]:
         group = f"{it['namespace']}/{it['podGroup']}"
         text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"

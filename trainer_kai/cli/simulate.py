@@ -6,12 +6,13 @@ asked for, so that the other commands do not wait for it.
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from trainer_kai.api.duration import DurationError, nanoseconds
-from trainer_kai.cli.documents import read_files
+from trainer_kai.cli.documents import called, read_files
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ __all__ = ["add_simulate"]
 
 _MOST_CYCLES: Final = 10_000
 _SECOND: Final = 1_000_000_000
+_NARROWEST: Final = 60
+_WIDEST: Final = 100
 
 
 def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -74,18 +77,27 @@ def _run(args: argparse.Namespace) -> int:
     options = _options(args)
     documents = read_files(args.files, capture.unpack)
     if not documents:
-        raise ConfigError([FieldError("-f", f"no object is in {', '.join(args.files)}")])
+        raise ConfigError(
+            [FieldError("-f", f"no object is in {', '.join(map(called, args.files))}")]
+        )
     scene = simulation.prepare(documents, options)
     for note in scene.notes:
         print(f"trainer-kai: {note}", file=sys.stderr)
     outcome = simulation.run(scene, options, load_s=time.perf_counter() - began)
-    for stray in outcome.strays:
+    for stray in dict.fromkeys(outcome.strays):
         print(f"trainer-kai: left aside: {stray}", file=sys.stderr)
     if args.output == "json":
         print(json.dumps(outcome.document, indent=2))
     else:
-        print(picture(outcome))
+        print(picture(outcome, _columns()))
     return 0
+
+
+def _columns() -> int:
+    """Return how wide the terminal is, between what is too narrow and what is too wide to read."""
+    if not sys.stdout.isatty():
+        return _WIDEST
+    return min(max(shutil.get_terminal_size((_WIDEST, 0)).columns, _NARROWEST), _WIDEST)
 
 
 def _options(args: argparse.Namespace) -> "Options":

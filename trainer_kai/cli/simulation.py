@@ -25,6 +25,7 @@ from trainer_kai.cli.completion import Binding, finish, settle
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import Ending, ending
 from trainer_kai.cli.grouping import group_workloads
+from trainer_kai.cli.hints import hints, not_looked_at
 from trainer_kai.cli.objects import read_objects
 from trainer_kai.cli.protocol import cycle_json, evictions_of, phase_of, states_json
 from trainer_kai.cli.site import Site, site_of
@@ -73,6 +74,7 @@ class Outcome(NamedTuple):
     counts: Mapping[Key, tuple[int, int]]  # by group: pods that are placed, and that wait
     groups: Mapping[Key, Key]  # of pods
     strays: tuple[str, ...]  # what was left aside
+    hints: Mapping[Key, str]  # by group: what has no verdict
 
 
 def simulate(
@@ -99,7 +101,8 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
         default_queue=options.default_queue,
         stuck_in_releasing_s=options.stuck_in_releasing_s,
     )
-    return Scene(given.cluster, site, terms, (*given.notes, *site.notes))
+    notes = (*given.notes, *not_looked_at(given.cluster), *site.notes)
+    return Scene(given.cluster, site, terms, notes)
 
 
 def run(scene: Scene, options: Options, planner: Planner = plan, *, load_s: float = 0.0) -> Outcome:
@@ -161,7 +164,9 @@ class _Simulation:
         if self._options.stats:
             document["stats"] = self._stats(load_s)
         groups = {key: _group_of(key, pod) for key, pod in cluster.pods.items()}
-        return Outcome(document, end, _counted(cluster, groups), groups, self._strays)
+        promised = (Key(it["namespace"], it["pod"]) for it in self._cycles[-1]["nominations"])
+        told = hints(cluster, groups, promised)
+        return Outcome(document, end, _counted(cluster, groups), groups, self._strays, told)
 
     def _ends(
         self, encoded: Encoded, made: Plan, promised: Mapping[Key, str]

@@ -70,7 +70,11 @@ INVALID = [
     Case("version", changed(queue("q"), "apiVersion", "scheduling.run.ai/v3"), "apiVersion: "),
     Case("no name", changed(node("n"), "metadata/name", ""), "metadata.name: must be there"),
     Case("no metadata", changed(node("n"), "metadata", None), "metadata: must be there"),
-    Case("shard", shard(placementStrategy={"gpu": "pack"}), "placementStrategy.gpu"),
+    Case(
+        "shard",
+        shard(placementStrategy={"gpu": "pack"}),
+        "spec.placementStrategy.gpu: 'pack' must be 'binpack' or 'spread'",
+    ),
 ]
 
 

@@ -1,5 +1,6 @@
 """A simulation as people see it: all of it within 100 columns."""
 
+import json
 from typing import Any
 
 import pytest
@@ -88,6 +89,58 @@ def test_names_are_cut_only_where_there_is_no_room() -> None:
     assert max(map(len, wide.splitlines())) <= 100
     assert "…" in wide
     assert f"default/{'g' * 40} " in drawn(group("g" * 40), pod("p", "g" * 40))
+
+
+def test_sentences_are_no_wider_than_the_terminal() -> None:
+    """Names are not cut for that."""
+    scene = prepare((Document("a.yaml", it) for it in BUSY), Options())
+    text = picture(run(scene, Options()), 60)
+
+    reasons = [line for line in text.splitlines() if line.startswith("  ") and " GPU" in line]
+    assert len(reasons) >= 3
+    assert max(map(len, reasons)) <= 60
+
+
+def test_a_group_without_a_verdict_says_what_it_waits_for() -> None:
+    """Its pods come later, or room is being released for them."""
+    going = pod("going", gpus=4, on="n", deletionTimestamp=NOW)
+    step = {"replicatedJob": "data", "status": "Complete", "subGroupPrefix": "data-replica-"}
+    said = json.dumps({"after": [{**step, "group": "data", "replicas": 1, "count": 1}]})
+    main = group("main", 1)
+    main["metadata"]["annotations"] = {"trainer-kai.dev/anticipated": said}
+
+    text = drawn(
+        queue("team-a"),
+        node("n", 4),
+        going,
+        group("g"),
+        pod("p", "g", 4),
+        main,
+        group("nobody"),
+    )
+
+    lines = [line.strip() for line in text.splitlines()]
+    assert "1 pod is nominated: room is being released there" in lines
+    assert "it has no pods yet: they are made when data is Complete" in lines
+    assert "it has no pods" in lines
+
+
+def test_a_node_that_takes_nobody_says_why() -> None:
+    """It may be as empty as it likes."""
+    closed = {**node("m", 2), "spec": {"unschedulable": True}}
+
+    assert "m  [..] cordoned   n  [..]" in drawn(closed, node("n", 2))
+
+
+def test_of_many_nodes_those_are_counted_that_are_alike() -> None:
+    """And not everything that happens is told line by line."""
+    work = [it for i in range(60) for it in (group(f"g{i}"), pod(f"p{i}", f"g{i}", 2))]
+
+    text = drawn(queue("team-a", 200), *(node(f"n{i}", 2) for i in range(61)), *work)
+
+    assert text.splitlines()[-1] == "  10 more lines; -o json has all"
+    assert "60 nodes  [##]" in text
+    assert text.count("  [") == 2
 
 
 def test_of_many_units_those_are_shown_that_wait_or_move() -> None:

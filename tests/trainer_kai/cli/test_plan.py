@@ -228,7 +228,7 @@ def test_standard_input_and_lists_are_read(
     """What kubectl prints can be piped in as it is."""
     items = [trainjob(DEEPSPEED), yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
     code, out, _ = terminal.run("-f", "-")
     assert code == 0

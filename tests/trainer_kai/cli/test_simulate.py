@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -93,7 +94,7 @@ def test_the_same_out_of_many_files_lists_and_forms(
     first = terminal.write("1.yaml", *objects[5:])
     second = terminal.write("2.yaml", *objects[:5])
     whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    monkeypatch.setattr(sys, "stdin", io.StringIO(whole))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(whole.encode())))
 
     assert terminal.run("-f", first, "-f", second, "-o", "json")[1] == expected
     assert terminal.run("-f", "-", "-o", "json")[1] == expected
@@ -188,6 +189,75 @@ def test_files_without_objects_are_refused(text: str, terminal: Terminal) -> Non
 
     assert code == 2
     assert "no object is in" in err
+
+
+UNREADABLE = [
+    Case("not there", None, ": cannot be read: No such file or directory"),
+    Case("no text", b"\x7fELF\xd0", ": is no text in UTF-8: byte 5 is 0xd0"),
+    Case("items", b"{kind: List, items: [1, {}, 2]}", ": List: items[0]: must be an object"),
+    Case("no list", b"{kind: List, items: {}}", ": List: items: must be a list, not dict"),
+    Case("nothing in a list", b"{kind: PodList, apiVersion: v1, items: null}", "no object is in "),
+]
+
+
+@pytest.mark.parametrize("case", UNREADABLE, ids=ids)
+def test_what_cannot_be_read(case: Case[bytes | None, str], terminal: Terminal) -> None:
+    """It is told in plain words."""
+    if case.given is not None:
+        (terminal.folder / "a").write_bytes(case.given)
+
+    code, out, err = terminal.run("-f", str(terminal.folder / "a"))
+
+    assert (code, out) == (2, "")
+    assert case.want in err
+
+
+@pytest.mark.parametrize("data", [b"PK\x03\x04\xf5", b"\xf5\x00", b""])
+def test_standard_input_may_be_anything(
+    data: bytes, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read as bytes, as files are."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    code, _, err = terminal.run("-f", "-")
+
+    assert code == 2
+    assert "standard input" in err
+
+
+def test_what_is_left_aside_is_told_once(terminal: Terminal) -> None:
+    """Both queues are above themselves, by the same way."""
+    circle = terminal.write("a.yaml", queue("a", parent="b"), queue("b", parent="a"), node("n"))
+
+    assert terminal.run("-f", circle)[2].count("queue a is above itself") == 1
+
+
+def test_what_is_not_looked_at_is_told(terminal: Terminal) -> None:
+    """Whoever asks for it would otherwise take the answer for a promise."""
+    near = {"topology": "racks", "requiredTopologyLevel": "rack"}
+    pooled = group("pooled")
+    pooled["metadata"]["labels"] = {"kai.scheduler/node-pool": "a"}
+    sub_group = {"name": "s", "minMember": 1, "topologyConstraint": near}
+    above = group("above", subGroups=[sub_group])
+    file = terminal.write("a.yaml", *SITE, above, group("near", topologyConstraint=near), pooled)
+
+    lines = terminal.run("-f", file)[2].splitlines()
+
+    who = "default/above and 1 more group"
+    assert lines[0].endswith(f" is not looked at yet: nothing keeps the pods of {who} together")
+    assert lines[1].endswith("node-pool is not looked at: all nodes count for default/pooled")
+
+
+def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) -> None:
+    """What it cannot show is a question mark."""
+    file = terminal.write("a.yaml", *SITE, pod("p" * 120))
+    program = [sys.executable, "-m", "trainer_kai.cli", "simulate", "-f", file]
+    settings = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    found = subprocess.run(program, cwd=ROOT, env=settings, check=False, capture_output=True)
+
+    assert found.returncode == 0
+    assert b"ppp?" in found.stdout
 
 
 def test_something_that_waits_is_no_failure(terminal: Terminal) -> None:

@@ -1,0 +1,76 @@
+"""What people should know of groups that the plan says nothing of.
+
+A group without pods has no verdict, nor has one whose pods wait for what is being released; and
+some of what groups ask for is not looked at yet.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+
+from scheduler.state.cluster import Cluster
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ANTICIPATED, NODE_POOL
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.policy.anticipated import After, read_anticipated
+
+__all__ = ["hints", "not_looked_at"]
+
+
+def not_looked_at(cluster: Cluster) -> Iterator[str]:
+    """Yield what groups ask for in vain."""
+    groups = sorted(cluster.pod_groups.items())
+    near = [key for key, group in groups if _is_near(group)]
+    if near:
+        yield f"topology is not looked at yet: nothing keeps the pods of {_some(near)} together"
+    pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
+    if pooled:
+        yield f"the label {NODE_POOL} is not looked at: all nodes count for {_some(pooled)}"
+
+
+def hints(cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key]) -> dict[Key, str]:
+    """Return what to say of groups; *groups* are those of pods, *nominated* is the last plan's."""
+    promised: dict[Key, int] = {}
+    for group in (groups[pod] for pod in nominated if pod in groups):
+        promised[group] = promised.get(group, 0) + 1
+    told = {key: _promised(count) for key, count in promised.items()}
+    peopled = frozenset(groups.values())
+    absent = (key for key in cluster.pod_groups if key not in peopled)
+    return told | {key: _without_pods(cluster.pod_groups[key]) for key in absent}
+
+
+def _is_near(group: PodGroup) -> bool:
+    spec = group.spec
+    asked = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
+    return any(it and (it.required_topology_level or it.preferred_topology_level) for it in asked)
+
+
+def _some(keys: Collection[Key]) -> str:
+    first = min(keys)
+    more = len(keys) - 1
+    return f"{first} and {more} more group{'s' * (more > 1)}" if more else str(first)
+
+
+def _promised(count: int) -> str:
+    who = "1 pod is" if count == 1 else f"{count} pods are"
+    return f"{who} nominated: room is being released there"
+
+
+def _without_pods(group: PodGroup) -> str:
+    try:
+        after = read_anticipated(group.metadata.annotations.get(ANTICIPATED, "")).after
+    except msgspec.DecodeError:
+        after = ()
+    if not after:
+        return "it has no pods"
+    return f"it has no pods yet: they are made when {_stages(after)}"
+
+
+def _stages(after: Iterable[After]) -> str:
+    by_status: dict[str, list[str]] = {}
+    for it in after:
+        by_status.setdefault(it.status, []).append(it.replicated_job)
+    return ", and ".join(
+        f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} {status}"
+        for status, names in sorted(by_status.items())
+    )
