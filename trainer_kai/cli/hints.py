@@ -52,8 +52,8 @@ def _some(keys: Collection[Key]) -> str:
 
 
 def _promised(count: int) -> str:
-    who = "1 pod is" if count == 1 else f"{count} pods are"
-    return f"{who} nominated: room is being released there"
+    who = "1 pod waits" if count == 1 else f"{count} pods wait"
+    return f"{who} for room that is being released (nominated)"
 
 
 def _without_pods(group: PodGroup) -> str:
