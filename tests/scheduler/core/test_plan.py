@@ -38,6 +38,8 @@ TWO: Final = shape(gpu=2)
 CPU: Final = shape(cpu=4)
 BARRED: Final = Bar(Verdict.QUEUE_MISSING, "there is no queue red", frozenset({"queues"}))
 
+STAGE: Final = Bar(Verdict.WAITING_FOR_STAGE, "the data set comes first")
+
 
 class G(NamedTuple):
     """A gang of equal pods; None as minimum means all of them."""
@@ -180,6 +182,17 @@ PLANS: list[Case[Site, list[str]]] = [
     ),
     Case("pods are missing", Site(EIGHT, [G(1, minimum=2)]), ["0 PodsMissing"]),
     Case("what is known before is told", Site(EIGHT, [G(1, bar=BARRED)]), ["0 QueueMissing"]),
+    Case("a stage is told", Site(EIGHT, [G(1, bar=STAGE)]), ["0 WaitingForStage"]),
+    Case(
+        "pods that are missing are told before a stage",
+        Site(EIGHT, [G(1, minimum=2, bar=STAGE)]),
+        ["0 PodsMissing"],
+    ),
+    Case(
+        "a missing queue is told before pods that are missing",
+        Site(EIGHT, [G(1, minimum=2, bar=BARRED)]),
+        ["0 QueueMissing"],
+    ),
     Case("a bar of who wants nothing is not told", Site(EIGHT, [G(0, bar=BARRED)]), []),
     Case("later pods are reserved", Site(EIGHT, [G(1, minimum=3, later=2)]), ["0: 0 +0+0!"]),
     Case(
