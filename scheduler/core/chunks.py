@@ -1,12 +1,22 @@
 """What one attempt takes of a unit: first all that it needs, then a little more at a time."""
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scheduler.core.model import Group, Leaf, Slot, Tree
 
-__all__ = ["Chunk", "Part", "Progress", "can_be_satisfied", "chunk", "is_satisfied", "standing"]
+__all__ = [
+    "Chunk",
+    "Growth",
+    "Part",
+    "Progress",
+    "can_be_satisfied",
+    "chunk",
+    "is_satisfied",
+    "standing",
+]
 
 
 class Part(NamedTuple):
@@ -18,6 +28,7 @@ class Part(NamedTuple):
 
 
 Chunk = tuple[Part, ...]
+_Rank = tuple[bool, bool, float, str]
 
 
 @dataclass(slots=True)
@@ -39,6 +50,44 @@ class Progress:
 
 
 _NOTHING = Progress()
+
+
+class Growth:
+    """What a unit takes after its first chunk, in the order of `chunk`, but without sorting anew.
+
+    Of a group's children only the one that was given something changes its place, and one that had
+    nothing to give never will: waiting pods become fewer, and what is satisfied stays so.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._places: dict[str, list[tuple[_Rank, int]]] = {}  # by group, a heap of its children
+
+    def next(self, progress: Progress) -> Chunk:
+        """Return what to place next; nothing if nothing can or need be."""
+        return self._next(self._tree, progress)
+
+    def _next(self, tree: Tree, progress: Progress) -> Chunk:
+        if isinstance(tree, Leaf):
+            return chunk(tree, progress)
+        heap = self._places.get(tree.name)
+        if heap is None:
+            if not is_satisfied(tree, progress):
+                return chunk(tree, progress)
+            heap = [(_rank(child, progress), i) for i, child in enumerate(tree.children)]
+            heapq.heapify(heap)
+            self._places[tree.name] = heap
+        while heap:
+            rank, i = heap[0]
+            now = _rank(tree.children[i], progress)
+            if now != rank:
+                heapq.heapreplace(heap, (now, i))
+                continue
+            parts = self._next(tree.children[i], progress)
+            if parts:
+                return parts
+            heapq.heappop(heap)
+        return ()
 
 
 def chunk(tree: Tree, progress: Progress = _NOTHING) -> Chunk:
@@ -130,7 +179,7 @@ def _of_group(group: Group, progress: Progress) -> Iterator[Part]:
                 return
 
 
-def _rank(tree: Tree, progress: Progress) -> tuple[bool, bool, float, str]:
+def _rank(tree: Tree, progress: Progress) -> _Rank:
     """Order siblings: who lacks something first, then who has the least beyond it."""
     if not is_satisfied(tree, progress):
         return False, False, 0.0, tree.name

@@ -6,7 +6,7 @@ from scheduler.core.chunks import Chunk, Part, Progress, is_satisfied
 from scheduler.core.decision import Admission, Placing, Reservation
 from scheduler.core.field import Field
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE, Cause, Slot
+from scheduler.core.model import NONE, Cause, Slot, Tree, leaves_of
 from scheduler.core.policy import Policies
 
 __all__ = ["Failure", "Placer"]
@@ -74,15 +74,32 @@ class Placer:
         self, unit: int, parts: Chunk, progress: Progress, seats: list[_Seat]
     ) -> list[_Seat]:
         """Let all wait if one does, unless the unit has what it needs without those who wait."""
-        if unit not in self._now and all(seat.is_now for seat in seats):
-            return seats
-        before = self._now.get(unit, progress)
+        tree = self.ledger.snapshot.units[unit].tree
+        if unit not in self._now:
+            unbacked = self._unbacked(tree)
+            if not unbacked and all(seat.is_now for seat in seats):
+                return seats
+            later = {name: progress.later.get(name, 0) - n for name, n in unbacked.items()}
+            self._now[unit] = Progress(dict(progress.pods), {**progress.later, **later})
+        before = self._now[unit]
         now = _with_those_now(before, parts, seats)
-        if not is_satisfied(self.ledger.snapshot.units[unit].tree, now):
+        if not is_satisfied(tree, now):
             now = before
             seats = [self._postponed(seat) for seat in seats]
         self._now[unit] = Progress(dict(now.pods), dict(now.later))
         return seats
+
+    def _unbacked(self, tree: Tree) -> dict[str, int]:
+        """Return how many slots of each leaf wait themselves for what is being released."""
+        idle = self.ledger.snapshot.nodes.idle
+        found: dict[str, int] = {}
+        for leaf in leaves_of(tree):
+            for slot in leaf.slots:
+                request = self.ledger.snapshot.shapes[slot.shape].request
+                short = any(n and has < 0 for n, has in zip(request, idle[slot.node], strict=True))
+                if short:
+                    found[leaf.name] = found.get(leaf.name, 0) + 1
+        return found
 
     def _node_for(self, shape: int, slot: Slot | None) -> int:
         field = self.field(shape)

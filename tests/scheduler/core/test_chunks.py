@@ -1,9 +1,14 @@
 """What one attempt takes of a unit, rule by rule."""
 
+import itertools
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler.core.chunks import (
     Chunk,
+    Growth,
     Part,
     Progress,
     can_be_satisfied,
@@ -200,3 +205,29 @@ def test_leaves_are_found_at_every_depth() -> None:
     """From the first to the last."""
     tree = group(0, some("a", 0), group(0, some("b", 0), group(0, some("c", 0))))
     assert [leaf.name for leaf in leaves_of(tree)] == ["a", "b", "c"]
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 2) -> Tree:
+    """Draw a tree with names of its own everywhere."""
+    leaves = itertools.count()
+
+    def grow(left: int) -> Tree:
+        name = f"{next(leaves)}"
+        if not left or draw(st.booleans()):
+            waiting = tuple(range(draw(st.integers(0, 4))))
+            return Leaf(name, draw(st.integers(0, 3)), waiting, draw(st.integers(0, 3)))
+        children = tuple(grow(left - 1) for _ in range(draw(st.integers(0, 4))))
+        return Group(name, draw(st.integers(0, len(children))), children)
+
+    return grow(depth)
+
+
+@given(trees())
+def test_growth_takes_what_would_be_taken_anyway(tree: Tree) -> None:
+    """It only knows the order of children from the last time."""
+    progress, growth = Progress(), Growth(tree)
+    while more := chunk(tree, progress):
+        assert growth.next(progress) == more
+        progress.add(more)
+    assert growth.next(progress) == ()

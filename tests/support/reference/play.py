@@ -39,20 +39,32 @@ def allocate(objects: Iterable[Mapping[str, Any]], now: str = "") -> Outcome:
             outcome.unschedulable[unit.namespace, unit.name] = verdict
         elif not verdict and (unit.waits or _misses_later_pods(unit)):
             playing.append(unit)
-    while playing:
-        unit = next_unit(cluster, playing)
-        verdict = _attempt(cluster, unit)
-        if verdict:
-            outcome.unschedulable[unit.namespace, unit.name] = verdict
-        else:
-            outcome.order.append((unit.namespace, unit.name))
-        if verdict or not unit.waits:
-            playing.remove(unit)
+    before = -1
+    while playing and len(outcome.order) > before:
+        before = len(outcome.order)
+        playing = _round(cluster, playing, outcome)
     for unit in cluster.units:
         if unit.has_strays:
             outcome.unschedulable[unit.namespace, unit.name] = "Misconfigured"
     _write(cluster, outcome)
     return outcome
+
+
+def _round(cluster: Cluster, units: list[Unit], outcome: Outcome) -> list[Unit]:
+    """Give turns until nobody is left; return who failed at last, with the verdict told."""
+    playing, failed = list(units), []
+    while playing:
+        unit = next_unit(cluster, playing)
+        verdict = _attempt(cluster, unit)
+        if verdict:
+            outcome.unschedulable[unit.namespace, unit.name] = verdict
+            failed.append(unit)
+        else:
+            outcome.unschedulable.pop((unit.namespace, unit.name), None)
+            outcome.order.append((unit.namespace, unit.name))
+        if verdict or not unit.waits:
+            playing.remove(unit)
+    return failed
 
 
 def _at_once(cluster: Cluster, unit: Unit) -> str:

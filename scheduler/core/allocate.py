@@ -1,0 +1,249 @@
+"""The action allocate: room for units that wait, out of what nobody has.
+
+Units have their turns in rounds. Who fails has another turn after the others, until a round passes
+in which nobody gets anything: then nothing has changed since anybody's last turn, and what is told
+of it is true of the end.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from scheduler.core.chunks import (
+    Chunk,
+    Growth,
+    Progress,
+    can_be_satisfied,
+    chunk,
+    is_satisfied,
+    standing,
+)
+from scheduler.core.decision import (
+    Admission,
+    BarNumbers,
+    MemberNumbers,
+    NodeNumbers,
+    Numbers,
+    Rejection,
+    Stats,
+)
+from scheduler.core.ledger import Ledger
+from scheduler.core.model import Floats, Snapshot, Unit, Verdict, leaves_of
+from scheduler.core.numbers import node_numbers
+from scheduler.core.order import QueueKeys, Turns, UnitKeyOf
+from scheduler.core.place import Failure, Placer
+from scheduler.core.policy import Policies, Refusal
+from scheduler.core.usage import Amounts, Usage
+
+__all__ = ["Allocation"]
+
+_FRESH: Final = Progress()
+_ROOM: Final = frozenset({"room", "nodes"})
+
+
+class _Step(NamedTuple):
+    """What a unit takes at its turn."""
+
+    parts: Chunk
+    amounts: Amounts
+    shapes: tuple[int, ...]
+    key: UnitKeyOf
+
+
+class Allocation:
+    """What was decided so far, and how far each unit is."""
+
+    def __init__(self, snapshot: Snapshot, policies: Policies, due: Floats) -> None:
+        self.admissions: Final[list[Admission]] = []
+        self.rejections: Final[dict[int, Rejection]] = {}
+        self._snapshot = snapshot
+        self._policies = policies
+        self._usage: Final = Usage(snapshot.queues)
+        self._keys: Final = QueueKeys(snapshot.queues, self._usage, due, snapshot.total)
+        self._ledger = Ledger(snapshot)
+        self._placer = Placer(self._ledger, policies)
+        self._next: dict[int, _Step] = {}
+        self._progress: dict[int, Progress] = {}
+        self._growth: dict[int, Growth] = {}
+        self._waiting: dict[int, int] = {}  # pods of units that are not placed
+        # Shapes for which there was no room, since the last admission; numbers if they are final.
+        self._hopeless: dict[tuple[int, ...], NodeNumbers | None] = {}
+        self._attempts = 0
+        self._untried = 0
+
+    def run(self, max_units: int | None) -> None:
+        """Give turns, round after round; at most so many if there is a limit."""
+        rows = list(self._line_up())
+        while rows:
+            before = len(self.admissions)
+            rows = self._round(rows, max_units)
+            if len(self.admissions) == before or self._is_spent(max_units):
+                return
+
+    def stats(self) -> Stats:
+        """Return what was done."""
+        return Stats(self._attempts, len(self.admissions), len(self.rejections), self._untried)
+
+    def _is_spent(self, max_units: int | None) -> bool:
+        return max_units is not None and self._attempts >= max_units
+
+    def _line_up(self) -> Iterator[int]:
+        """Yield every unit that can be tried; say why others cannot."""
+        for row, unit in enumerate(self._snapshot.units):
+            if not _wants(unit):
+                continue
+            bar, parts = unit.bar, chunk(unit.tree)
+            if bar is not None and (parts or bar.verdict < Verdict.PODS_MISSING):
+                self._reject(row, bar.verdict, BarNumbers(bar.message), bar.wakes_on)
+                continue
+            if not parts:
+                self._reject_for_members(row, unit)
+                continue
+            self._next[row] = self._step(row, parts, _FRESH, standing(unit.tree))
+            self._waiting[row] = sum([len(leaf.waiting) for leaf in leaves_of(unit.tree)])
+            yield row
+
+    def _round(self, rows: list[int], max_units: int | None) -> list[int]:
+        """Give each unit a turn, and more to those that grow; return who failed."""
+        units, steps, failed = self._snapshot.units, self._next, []
+        first = len(self.admissions)
+        line = ((units[row].queue, steps[row].key) for row in rows)
+        asked = self._asked
+        turns = Turns(self._snapshot.queues, self._keys, asked, line)
+        while (row := turns.pop()) is not None:
+            if self._is_spent(max_units):
+                self._untried += 1
+                continue
+            self._attempts += 1
+            is_final = max_units is not None or len(self.admissions) == first
+            if not self._try(row, is_final=is_final):
+                failed.append(row)
+            elif self._goes_on(row):
+                turns.push(steps[row].key)
+        return failed
+
+    def _asked(self, row: int) -> Amounts:
+        return self._next[row].amounts
+
+    def _try(self, row: int, *, is_final: bool) -> bool:
+        unit = self._snapshot.units[row]
+        parts, amounts, shapes, _ = self._next[row]
+        refusal = self._refusal(unit, amounts)
+        if refusal is not None:
+            wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
+            self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
+            return False
+        progress = self._progress.get(row, _FRESH)
+        has_slots = any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
+        if not has_slots and self._is_known(shapes, is_final=is_final):
+            self._reject_for_nodes(row, self._hopeless[shapes])
+            return False
+        placed = self._placer.place(row, parts, progress)
+        if isinstance(placed, Failure):
+            numbers = self._numbers(placed, shapes, is_final=is_final)
+            if not has_slots:
+                self._hopeless[shapes] = numbers
+            self._reject_for_nodes(row, numbers)
+            return False
+        self._usage.take(unit.queue, amounts, is_fixed=not unit.is_preemptible)
+        self._admit(row, unit, placed)
+        return True
+
+    def _is_known(self, shapes: tuple[int, ...], *, is_final: bool) -> bool:
+        """Say whether these found no room, nothing has changed since, and why is known if asked."""
+        return shapes in self._hopeless and not (is_final and self._hopeless[shapes] is None)
+
+    def _refusal(self, unit: Unit, amounts: Amounts) -> Refusal | None:
+        for quota in self._policies.quotas:
+            refusal = quota(self._usage, unit, amounts)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _numbers(
+        self, failure: Failure, shapes: tuple[int, ...], *, is_final: bool
+    ) -> NodeNumbers | None:
+        """Return the numbers of a failure that may be the last; undo what was placed before it."""
+        if is_final:
+            field = self._placer.field(failure.shape)
+            return node_numbers(self._ledger, field, failure, shapes)
+        self._ledger.roll_back(failure.checkpoint)
+        return None
+
+    def _admit(self, row: int, unit: Unit, placed: Admission) -> None:
+        is_first = row not in self._progress and not placed.nominations
+        has_begun = any(leaf.there for leaf in leaves_of(unit.tree))
+        if is_first and placed.binds and not has_begun:
+            placed = Admission(row, placed.binds, (), placed.reservations, is_start=True)
+        self.admissions.append(placed)
+        self.rejections.pop(row, None)
+        self._hopeless.clear()
+
+    def _goes_on(self, row: int) -> bool:
+        """Say whether a unit that got some room wants more, and work out what."""
+        parts = self._next[row].parts
+        self._waiting[row] -= sum([len(part.pods) for part in parts])
+        if not self._waiting[row]:
+            return False
+        unit = self._snapshot.units[row]
+        progress = self._progress.setdefault(row, Progress())
+        had_enough = row in self._growth
+        progress.add(parts)
+        growth = self._growth.setdefault(row, Growth(unit.tree))
+        more = growth.next(progress)
+        if not more:
+            self._reject_for_members(row, unit)
+            return False
+        at = 1 if had_enough else standing(unit.tree, progress)  # what comes on top can be spared
+        self._next[row] = self._step(row, more, progress, at)
+        return True
+
+    def _step(self, row: int, parts: Chunk, progress: Progress, at: int) -> _Step:
+        shapes = self._placer.shapes(parts)
+        unit = self._snapshot.units[row]
+        key = (*[of(unit, at) for of in self._policies.unit_order], row)
+        return _Step(parts, self._amounts(parts, shapes, progress), shapes, key)
+
+    def _amounts(self, parts: Chunk, asked: tuple[int, ...], progress: Progress) -> Amounts:
+        """Return what a chunk adds to what its queue has: slots that are given up come off."""
+        shapes = self._snapshot.shapes
+        cpu = memory = gpu = 0
+        for shape in asked:
+            counted = shapes[shape].counted
+            cpu, memory, gpu = cpu + counted[0], memory + counted[1], gpu + counted[2]
+        for leaf, pods, _ in parts:
+            if leaf.slots:
+                for slot in progress.slots(leaf)[: len(pods)]:
+                    counted = shapes[slot.shape].counted
+                    cpu, memory, gpu = cpu - counted[0], memory - counted[1], gpu - counted[2]
+        return cpu, memory, gpu
+
+    def _reject_for_nodes(self, row: int, numbers: NodeNumbers | None) -> None:
+        if numbers is not None:
+            self._reject(row, numbers.verdict, numbers, _ROOM)
+
+    def _reject_for_members(self, row: int, unit: Unit) -> None:
+        missing = tuple(
+            (leaf.name, leaf.there + leaf.succeeded + len(leaf.waiting), leaf.minimum)
+            for leaf in leaves_of(unit.tree)
+            if not can_be_satisfied(leaf)
+        )
+        self._reject(row, Verdict.PODS_MISSING, MemberNumbers(missing), frozenset({f"unit:{row}"}))
+
+    def _reject(
+        self,
+        row: int,
+        verdict: Verdict,
+        numbers: Numbers,
+        wakes_on: frozenset[str],
+    ) -> None:
+        is_curable = isinstance(numbers, NodeNumbers) and numbers.is_curable
+        self.rejections[row] = Rejection(row, verdict, numbers, is_curable, wakes_on)
+
+
+def _wants(unit: Unit) -> bool:
+    """Say whether a unit wants anything: pods wait, or it runs and slots of it are missing."""
+    if any(leaf.waiting for leaf in leaves_of(unit.tree)):
+        return True
+    return (
+        unit.is_kept and unit.bar is None and bool(chunk(unit.tree)) and not is_satisfied(unit.tree)
+    )
