@@ -170,9 +170,8 @@ class Allocation:
         return None
 
     def _admit(self, row: int, unit: Unit, placed: Admission) -> None:
-        is_first = row not in self._progress and not placed.nominations
-        has_begun = any(leaf.there for leaf in leaves_of(unit.tree))
-        if is_first and placed.binds and not has_begun:
+        is_first = row not in self._progress and not placed.nominations and placed.binds
+        if is_first and not any(leaf.there for leaf in leaves_of(unit.tree)):
             placed = Admission(row, placed.binds, (), placed.reservations, is_start=True)
         self.admissions.append(placed)
         self.rejections.pop(row, None)

@@ -11,41 +11,48 @@ import numpy as np
 
 from scheduler.core.feasible import fixed, is_unmoved, moving
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE
+from scheduler.core.model import NONE, Ints, Snapshot
 from scheduler.core.policy import Policies, Seats
 
-__all__ = ["Field"]
+__all__ = ["Field", "Ground"]
 
 _FEW: Final = 8  # a part of the nodes that are looked at again one by one, not all at once
+
+
+class Ground:
+    """What all pods that count the same resource see of nodes: GPUs, or else CPU."""
+
+    def __init__(self, snapshot: Snapshot, *, has_gpu: bool) -> None:
+        axes, allocatable = snapshot.axes, snapshot.nodes.allocatable
+        self.columns: Final = list(axes.gpus) if has_gpu else [axes.cpu]
+        self.whole: Final[Ints] = allocatable[:, self.columns].sum(axis=1)
+        self.has_gpu: Final = allocatable[:, list(axes.gpus)].sum(axis=1) > 0
+        self.wholes: Final[list[int]] = self.whole.tolist()
+        self.have_gpus: Final[list[bool]] = self.has_gpu.tolist()
+        self.most: Final = max(self.wholes, default=0)
 
 
 class Field:
     """Where pods of a shape can go."""
 
-    def __init__(self, ledger: Ledger, policies: Policies, shape: int) -> None:
+    def __init__(self, ledger: Ledger, policies: Policies, shape: int, ground: Ground) -> None:
         self.shape: Final = ledger.snapshot.shapes[shape]
         self._ledger: Final = ledger
         self._policies: Final = policies
-        nodes = ledger.snapshot.nodes
+        self._ground: Final = ground
         mask = fixed(ledger.snapshot, self.shape)
         for passes in policies.filters:
             mask &= passes(ledger.snapshot, self.shape)
         self.fixed: Final = mask
-        axes = ledger.snapshot.axes
-        self._columns: Final = list(axes.gpus) if self.shape.has_gpu else [axes.cpu]
-        whole = nodes.allocatable[:, self._columns].sum(axis=1)
-        self._whole: Final[list[int]] = whole.tolist()
-        self._most: Final = max(self._whole, default=0)
-        self._has_gpu: Final[list[bool]] = (
-            nodes.allocatable[:, list(axes.gpus)].sum(axis=1) > 0
-        ).tolist()
         self._asked: Final = tuple((r, n) for r, n in enumerate(self.shape.request) if n)
         self.is_unmoved: Final = is_unmoved(self.shape)
-        width = max(1, math.isqrt(len(nodes.names)))
+        self._open = mask  # to which no other pod closes the way
+        count = len(mask)
+        width = max(1, math.isqrt(count))
         self._width: Final = width
-        self._scores = np.full(-(-len(nodes.names) // width) * width, -math.inf)
+        self._scores = np.full(-(-count // width) * width, -math.inf)
         self._rows = self._scores.reshape(-1, width)
-        self._tops = self._rows.max(axis=1) if len(nodes.names) else np.full(1, -math.inf)
+        self._tops = self._rows.max(axis=1) if count else np.full(1, -math.inf)
         self._seen = 0
         self._turns = 0
         self._look_at_all()
@@ -68,7 +75,7 @@ class Field:
         if self._seen == len(moves):
             return
         is_out_of_date = not self.is_unmoved and self._turns != self._ledger.turns
-        if is_out_of_date or (len(moves) - self._seen) * _FEW > len(self._whole):
+        if is_out_of_date or (len(moves) - self._seen) * _FEW > len(self.fixed):
             self._look_at_all()
             return
         for node in moves[self._seen :]:
@@ -78,22 +85,19 @@ class Field:
     def _look_at_all(self) -> None:
         ledger = self._ledger
         self._seen, self._turns = len(ledger.moves), ledger.turns
-        if not self._whole:
+        if not len(self.fixed):
             return
-        mask = self.fixed.copy()
         open_to_it = None if self.is_unmoved else moving(ledger, self.shape)
-        if open_to_it is not None:
-            mask &= open_to_it
-        self._open = mask.tolist()
+        self._open = self.fixed if open_to_it is None else self.fixed & open_to_it
         columns = [r for r, _ in self._asked]
         request = np.array([n for _, n in self._asked])
-        mask &= (ledger.room[:, columns] >= request).all(axis=1)
+        mask = self._open & (ledger.room[:, columns] >= request).all(axis=1)
         seats = Seats(
-            room=ledger.room[:, self._columns].sum(axis=1),
-            whole=np.array(self._whole),
-            most=self._most,
+            room=ledger.room[:, self._ground.columns].sum(axis=1),
+            whole=self._ground.whole,
+            most=self._ground.most,
             fits_now=(ledger.idle[:, columns] >= request).all(axis=1),
-            has_gpu=np.array(self._has_gpu),
+            has_gpu=self._ground.has_gpu,
             is_nominated=np.equal(np.arange(len(mask)), self.shape.nominated),
         )
         self._scores[: len(mask)] = np.where(mask, self._liking(seats), -math.inf)
@@ -106,12 +110,13 @@ class Field:
         score = -math.inf
         if all(room[r] >= n for r, n in self._asked):
             idle = self._ledger.idle[node].tolist()
+            ground = self._ground
             seats = Seats(
-                room=sum([room[r] for r in self._columns]),
-                whole=self._whole[node],
-                most=self._most,
+                room=sum([room[r] for r in ground.columns]),
+                whole=ground.wholes[node],
+                most=ground.most,
                 fits_now=all(idle[r] >= n for r, n in self._asked),
-                has_gpu=self._has_gpu[node],
+                has_gpu=ground.have_gpus[node],
                 is_nominated=node == self.shape.nominated,
             )
             score = self._liking(seats)

@@ -4,12 +4,15 @@ from typing import Final, NamedTuple
 
 from scheduler.core.chunks import Chunk, Part, Progress, is_satisfied
 from scheduler.core.decision import Admission, Placing, Reservation
-from scheduler.core.field import Field
+from scheduler.core.field import Field, Ground
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import NONE, Cause, Slot, Tree, leaves_of
 from scheduler.core.policy import Policies
 
 __all__ = ["Failure", "Placer"]
+
+
+_MOST_FIELDS: Final = 512  # each is as large as there are nodes
 
 
 class Failure(NamedTuple):
@@ -35,6 +38,7 @@ class Placer:
         self.ledger: Final = ledger
         self._policies = policies
         self._fields: dict[int, Field] = {}
+        self._grounds = {it: Ground(ledger.snapshot, has_gpu=it) for it in (False, True)}
         self._now: dict[int, Progress] = {}  # of units that wait for room: what has it already
         self._shape_of: Final[list[int]] = ledger.snapshot.pods.shape.tolist()
 
@@ -42,7 +46,10 @@ class Placer:
         """Return the nodes for a shape."""
         field = self._fields.get(shape)
         if field is None:
-            field = self._fields[shape] = Field(self.ledger, self._policies, shape)
+            if len(self._fields) >= _MOST_FIELDS:  # the one that was made first goes
+                del self._fields[next(iter(self._fields))]
+            ground = self._grounds[self.ledger.snapshot.shapes[shape].has_gpu]
+            field = self._fields[shape] = Field(self.ledger, self._policies, shape, ground)
         return field
 
     def shapes(self, parts: Chunk) -> tuple[int, ...]:
@@ -76,7 +83,8 @@ class Placer:
         """Let all wait if one does, unless the unit has what it needs without those who wait."""
         tree = self.ledger.snapshot.units[unit].tree
         if unit not in self._now:
-            unbacked = self._unbacked(tree)
+            is_kept = self.ledger.snapshot.units[unit].is_kept  # else it has no slots
+            unbacked = self._unbacked(tree) if is_kept else {}
             if not unbacked and all(seat.is_now for seat in seats):
                 return seats
             later = {name: progress.later.get(name, 0) - n for name, n in unbacked.items()}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.feasible import fixed, moving
-from scheduler.core.field import Field
+from scheduler.core.field import Field, Ground
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import NONE, Bools, Shape, Snapshot
 from scheduler.core.policy import Policies, Score, Seats
@@ -51,12 +51,18 @@ BEST: list[Case[tuple[list[Node], Shape, Policies], int]] = [
 ]
 
 
+def field_of(ledger: Ledger, policies: Policies, row: int) -> Field:
+    """Return the nodes for the pods of a shape."""
+    has_gpu = ledger.snapshot.shapes[row].has_gpu
+    return Field(ledger, policies, row, Ground(ledger.snapshot, has_gpu=has_gpu))
+
+
 @pytest.mark.parametrize("case", BEST, ids=ids)
 def test_the_best_node(case: Case[tuple[list[Node], Shape, Policies], int]) -> None:
     """Rule 24: promised, now, without GPUs, placement, name."""
     nodes, one, policies = case.given
     build = Builder(nodes=nodes)
-    field = Field(Ledger(build_with(build, one)), policies, 0)
+    field = field_of(Ledger(build_with(build, one)), policies, 0)
     assert field.best() == case.want
     if case.want != NONE:
         assert field.takes(case.want)
@@ -72,7 +78,7 @@ def build_with(build: Builder, *shapes: Shape) -> Snapshot:
 def test_one_node_that_changes_is_looked_at_again() -> None:
     """It gets better, worse and full, among many that stay as they are."""
     ledger = Ledger(build_with(Builder(nodes=[Node(gpu=2)] * 30), shape(gpu=1)))
-    field = Field(ledger, PACKED, 0)
+    field = field_of(ledger, PACKED, 0)
     got = []
     for _ in range(13):
         got.append(field.best())
@@ -89,7 +95,7 @@ def test_a_node_that_was_idle_is_so_no_longer() -> None:
     """Though it would be the fullest of those where one could wait."""
     nodes = [Node(gpu=2, releasing_gpu=1)] * 30
     ledger = Ledger(build_with(Builder(nodes=nodes), shape(gpu=1)))
-    field = Field(ledger, PACKED, 0)
+    field = field_of(ledger, PACKED, 0)
     ledger.take(0, 0, is_now=True)
     assert (field.best(), field.takes(0)) == (1, True)
 
@@ -98,7 +104,7 @@ def test_a_node_that_is_closed_stays_closed_whatever_changes_there() -> None:
     """Others may go there, and it would be the fullest."""
     nodes = [Node(gpu=2)] * 29 + [Node(gpu=2, taints=(True,))]
     ledger = Ledger(build_with(Builder(nodes=nodes), shape(gpu=1), TOLERANT))
-    field, other = Field(ledger, PACKED, 0), Field(ledger, PACKED, 1)
+    field, other = field_of(ledger, PACKED, 0), field_of(ledger, PACKED, 1)
     ledger.take(29, 1, is_now=True)
     assert (field.best(), field.takes(29)) == (0, False)
     assert (other.best(), other.takes(29)) == (29, True)
@@ -114,7 +120,7 @@ def test_a_site_may_filter() -> None:
         return np.greater(np.arange(len(snapshot.nodes.names)), 1)
 
     ledger = Ledger(build_with(Builder(nodes=[Node()] * 5), shape(gpu=1)))
-    field = Field(ledger, Policies(PACKED.scores, filters=(odd, late)), 0)
+    field = field_of(ledger, Policies(PACKED.scores, filters=(odd, late)), 0)
     assert [node for node in range(5) if field.takes(node)] == [3]
     assert field.best() == 3
 
@@ -166,7 +172,7 @@ def test_the_best_is_what_looking_at_all_of_them_gives(
 ) -> None:
     """After any takes, gives and roll-backs, for shapes that are asked now and then."""
     ledger = Ledger(build_with(Builder(nodes=nodes), *SHAPES))
-    fields = [Field(ledger, PACKED if packs else SPREAD, one) for one in range(len(SHAPES))]
+    fields = [field_of(ledger, PACKED if packs else SPREAD, one) for one in range(len(SHAPES))]
     there: list[tuple[int, int]] = []
     points = [(0, 0)]
     for _ in range(data.draw(st.integers(1, 15))):
