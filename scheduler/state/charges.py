@@ -1,5 +1,6 @@
 """What pods have: of their nodes, and of their queues."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from scheduler.state.queues import QueueRows
 from scheduler.state.roll import RELEASING, STATES, STUCK, THERE, WAITING, Roll
 from scheduler.state.standing import Standings
 
-__all__ = ["Lying", "QueueCharges", "lying", "node_charges", "total"]
+__all__ = ["Lying", "QueueCharges", "joined", "lying", "node_charges", "total"]
 
 
 class Lying(NamedTuple):
@@ -35,6 +36,27 @@ def lying(roll: Roll, node_count: int) -> Lying:
     stuck = np.bincount(at[states == STUCK], minlength=len(pairs)).astype(np.int64)
     kin, node = pairs // max(node_count, 1), pairs % max(node_count, 1)
     return Lying(kin, node, count, going, going + stuck)
+
+
+def joined(on: Lying, held: Mapping[tuple[int, int], int], node_count: int) -> Lying:
+    """Add slots, by kin and node, as if their pods were there already."""
+    if not held:
+        return on
+    kin = np.concatenate((on.kin, [kin for kin, _ in held]))
+    node = np.concatenate((on.node, [node for _, node in held]))
+    none = np.zeros(len(held), dtype=np.int64)
+    heads = np.concatenate((on.heads, [*held.values()]))
+    going, leaving = (np.concatenate((some, none)) for some in (on.going, on.leaving))
+    pairs, at = np.unique(kin * node_count + node, return_inverse=True)
+
+    def summed(amounts: Ints) -> Ints:
+        found = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(found, at, amounts)
+        return found
+
+    return Lying(
+        pairs // node_count, pairs % node_count, summed(heads), summed(going), summed(leaving)
+    )
 
 
 def node_charges(on: Lying, request: Ints, shape: tuple[int, int]) -> tuple[Ints, Ints]:

@@ -4,17 +4,19 @@ What is wrong with one object is a verdict on its unit, or a note that it was le
 never an error, and nobody else's problem.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.core.model import Devices, Neighbours, Nodes, Queues, Snapshot
 from scheduler.state.after import Afters
 from scheduler.state.asks import Asks
 from scheduler.state.bars import Bars
-from scheduler.state.charges import Lying, QueueCharges, lying, node_charges, total
+from scheduler.state.charges import Lying, QueueCharges, joined, lying, node_charges, total
 from scheduler.state.cluster import Cluster
 from scheduler.state.devices import DeviceRows
 from scheduler.state.gangs import Gangs
@@ -26,7 +28,7 @@ from scheduler.state.roll import WAITING, Roll
 from scheduler.state.shapes import Shapes
 from scheduler.state.standing import Standings
 from scheduler.state.terms import Stray, Terms
-from scheduler.state.ties import Ties, read_ties
+from scheduler.state.ties import Present, Ties, read_ties
 from scheduler.state.units import Units
 from trainer_kai.api.meta import Key
 
@@ -50,19 +52,21 @@ def encode(cluster: Cluster, terms: Terms) -> Encoded:
     on = lying(rows.roll, len(rows.nodes))
     wanting = _wanting(rows)
     asks = Asks(rows.roll.kins, wanting, rows.nodes, terms.gpu_resources)
-    ties = read_ties(cluster, rows.roll, rows.nodes, on, _present(rows, on, wanting))
-    shapes = Shapes(rows.roll.kins, asks, rows.nodes, ties)
     holdings = Holdings(rows.roll, rows.gangs, rows.heads, rows.nodes)
-    holdings.read(shapes)
+    holdings.read()
+    beside = joined(on, _held(holdings), len(rows.nodes))
+    kins = Present(_present(rows, on, wanting), _to_come(rows, holdings))
+    ties = read_ties(cluster, rows.roll, rows.nodes, beside, kins)
+    shapes = Shapes(rows.roll.kins, asks, rows.nodes, ties)
     bars = Bars(rows.roll, rows.queues, rows.standings)
     after = Afters(rows.roll, rows.gangs, rows.heads)
     bars.read(rows.gangs, asks.sharing, ties.claims.bars, after)
     units, names, pods = Units(
         rows.roll, rows.gangs, rows.heads, rows.standings, bars, rows.queues, shapes, holdings
     ).table()
-    neighbours = _neighbours(ties, on, len(rows.nodes))
+    neighbours = _neighbours(ties, beside, len(rows.nodes))
     queues = _queues(rows, asks, holdings, bars)
-    nodes, devices = _nodes(rows, asks, on, holdings, ties)
+    nodes, devices = _nodes(rows, asks, on, holdings, ties.ports.taken(beside, len(rows.nodes)))
     snapshot = Snapshot(
         axes=asks.columns.axes,
         nodes=nodes,
@@ -117,15 +121,29 @@ def _wanting(rows: _Rows) -> list[int]:
     return sorted(later | {number for number in waiting if rows.gangs.is_ours[number]})
 
 
-def _present(rows: _Rows, on: Lying, wanting: list[int]) -> list[int]:
+def _held(holdings: Holdings) -> Counter[tuple[int, int]]:
+    """Return how many slots there are, by kin and node."""
+    return Counter((kin, node) for _, _, kin, nodes in holdings.charges() for node in nodes)
+
+
+def _to_come(rows: _Rows, holdings: Holdings) -> Counter[int]:
+    """Return how many pods of each kin may yet be made."""
+    found = Counter(kin for _, _, kin, nodes in holdings.charges() for _ in nodes)
+    for gang in rows.heads.listed:
+        for leaf, (kin, _) in gang.later.items():
+            found[kin] += rows.heads.later(gang, leaf)
+    return found
+
+
+def _present(rows: _Rows, on: Lying, wanting: list[int]) -> tuple[int, ...]:
     """Return the kin that lie somewhere, want to, or are of gangs that may keep room for them."""
     of_gangs = (number for gang in rows.heads.listed for number in gang.kins)
     gated = rows.roll.kin[rows.heads.is_row].tolist()
-    return sorted({*on.kin.tolist(), *wanting, *of_gangs, *gated})
+    return tuple(sorted({*on.kin.tolist(), *wanting, *of_gangs, *gated}))
 
 
 def _nodes(
-    rows: _Rows, asks: Asks, on: Lying, holdings: Holdings, ties: Ties
+    rows: _Rows, asks: Asks, on: Lying, holdings: Holdings, ports: NDArray[np.int32]
 ) -> tuple[Nodes, Devices]:
     """Return nodes less what is on them: pods, shared devices, slots."""
     nodes = rows.nodes
@@ -133,9 +151,8 @@ def _nodes(
     used, releasing = node_charges(on, asks.request, allocatable.shape)
     devices = DeviceRows(rows.roll, asks, nodes)
     devices.charge(allocatable, used, releasing)
-    for _, _, kin, slots in holdings.charges():
-        for slot in slots:
-            used[slot.node] += asks.request[kin]
+    for (kin, node), count in _held(holdings).items():
+        used[node] += asks.request[kin] * count
     table = Nodes(
         names=nodes.names,
         allocatable=allocatable,
@@ -144,7 +161,7 @@ def _nodes(
         fault=nodes.faults,
         labels=nodes.labels.table(),
         taints=nodes.taints.table,
-        ports=ties.ports.taken(on, len(nodes)),
+        ports=ports,
         key_names=nodes.labels.key_names,
         taint_names=nodes.taints.names,
     )

@@ -4,7 +4,7 @@ A pod belongs to the group that it names, if that has its sub-group. Into the gr
 pods of Jobs count, and of those only the newest attempt; the others just occupy their nodes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -16,14 +16,22 @@ from scheduler.state.kin import Kin
 from scheduler.state.roll import WAITING, Roll
 from scheduler.state.terms import Stray, Terms
 from scheduler.state.trees import DEFAULT, group_bar, minima
-from trainer_kai.api.container import Container, Resources
+from trainer_kai.api.container import Container, ContainerPort, Resources
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import ANTICIPATED, SUBGROUP
+from trainer_kai.api.names import (
+    ANTICIPATED,
+    JOB_INDEX,
+    JOBSET_NAME,
+    JOBSET_UID,
+    REPLICATED_JOB,
+    SUBGROUP,
+)
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.policy.anticipated import Anticipated, Later, read_anticipated
+from trainer_kai.policy.names import leaf_prefix
 
 __all__ = ["Gang", "Gangs"]
 
@@ -177,30 +185,52 @@ class Gangs:
         """Add kin for pods that do not exist yet."""
         for gang in self.gangs:
             for later in gang.said.later:
-                number = self._roll.add(_kin_of(later, gang.key, scheduler_name))
-                for leaf in _later_leaves(later, gang.minima):
-                    gang.later[leaf] = number, min(max(later.count, 0), _MOST_LATER)
+                pod = _pod_of(later, gang.key, scheduler_name)
+                count = min(max(later.count, 0), _MOST_LATER)
+                for leaf, labels in _later_leaves(later, gang):
+                    # Their sub-group is a label, so that those of two leaves are not alike.
+                    kin = Kin(gang.key, pod, labels, later.sharing)
+                    gang.later[leaf] = self._roll.add(kin), count
 
 
-def _later_leaves(later: Later, leaves: Iterable[str]) -> Iterator[str]:
-    for leaf in leaves:
+def _later_leaves(later: Later, gang: Gang) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the leaves of pods that come later, and what is known of their labels."""
+    known = {**later.labels, **_jobset_labels(later, gang.jobset)}
+    for leaf in gang.minima:
         index = leaf.removeprefix(later.sub_group_prefix)
         is_its = leaf.startswith(later.sub_group_prefix) and index.isdecimal()
         if is_its and len(index) < 10 and int(index) < later.replicas:
-            yield leaf
+            of_job = {JOB_INDEX: index} if gang.owner else {}
+            yield leaf, {**known, **of_job, SUBGROUP: leaf}
 
 
-def _kin_of(later: Later, group: Key, scheduler_name: str) -> Kin:
+def _jobset_labels(later: Later, jobset: JobSet | None) -> Mapping[str, str]:
+    """Return what JobSet will write on pods, as far as others may choose them by it."""
+    if jobset is None:
+        return {}
+    known = {JOBSET_NAME: jobset.metadata.name, JOBSET_UID: jobset.metadata.uid}
+    for job in jobset.spec.replicated_jobs:
+        if leaf_prefix(job.name) == later.sub_group_prefix:
+            known[REPLICATED_JOB] = job.name
+    return known
+
+
+def _pod_of(later: Later, group: Key, scheduler_name: str) -> Pod:
+    ports = tuple(
+        ContainerPort(host_port=one.port, protocol=one.protocol, host_ip=one.host_ip)
+        for one in later.host_ports
+    )
     spec = PodSpec(
-        containers=(Container(resources=Resources(requests=later.requests)),),
+        containers=(Container(resources=Resources(requests=later.requests), ports=ports),),
+        volumes=tuple(one for one in later.volumes if one.persistent_volume_claim),
+        topology_spread_constraints=later.topology_spread_constraints,
         node_selector=later.node_selector,
         affinity=later.affinity,
         tolerations=later.tolerations,
         priority_class_name=later.priority_class_name,
         scheduler_name=scheduler_name,
     )
-    pod = Pod(metadata=Meta(namespace=group.namespace), spec=spec)
-    return Kin(group, pod, {}, later.sharing)
+    return Pod(metadata=Meta(namespace=group.namespace), spec=spec)
 
 
 def _owner(meta: Meta) -> str:

@@ -6,11 +6,11 @@ that have none: a slot whose pod has come to lie somewhere is let go.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import NONE, Ints, Slot
+from scheduler.core.model import NONE, Cause, Ints, Slot
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.headcount import Headcount
 from scheduler.state.nodes import NodeRows
@@ -23,6 +23,13 @@ from trainer_kai.api.names import RESERVED
 __all__ = ["Holdings"]
 
 
+class _Held(NamedTuple):
+    """Of one leaf: in pods of which kin, and where, with why."""
+
+    kin: int
+    at: tuple[tuple[int, Cause], ...]
+
+
 class Holdings:
     """By gang and leaf."""
 
@@ -31,34 +38,34 @@ class Holdings:
         self._gangs: Final = gangs
         self._heads: Final = heads
         self._nodes: Final = nodes
-        self._slots: Final[dict[int, dict[str, tuple[Slot, ...]]]] = {}
+        self._held: Final[dict[int, dict[str, _Held]]] = {}
         self._texts: Final[list[tuple[Gang, str]]] = []
-        self._kin_of_leaf: Final[dict[tuple[int, str], int]] = {}
         self.strays: Final[list[Stray]] = []
 
-    def read(self, shapes: Shapes) -> None:
+    def read(self) -> None:
         """Read the annotations of all gangs."""
         for gang in self._heads.listed:
             text = gang.group.metadata.annotations.get(RESERVED, "") if gang.group else ""
             if text:
                 self._texts.append((gang, text))
-                self._read_one(gang, text, shapes)
+                self._read_one(gang, text)
 
-    def of(self, gang: Gang, leaf: str) -> tuple[Slot, ...]:
+    def of(self, gang: Gang, leaf: str, shapes: Shapes) -> tuple[Slot, ...]:
         """Return the slots of a leaf."""
-        return self._slots.get(gang.number, {}).get(leaf, ())
+        held = self._held.get(gang.number, {}).get(leaf)
+        return tuple(Slot(node, shapes.row(held.kin), why) for node, why in held.at) if held else ()
 
     def texts(self) -> list[tuple[Gang, str]]:
         """Return what the annotations say."""
         return self._texts
 
-    def charges(self) -> Iterator[tuple[Gang, str, int, tuple[Slot, ...]]]:
-        """Yield what is held: for which leaf, in pods of which kin."""
+    def charges(self) -> Iterator[tuple[Gang, str, int, tuple[int, ...]]]:
+        """Yield what is held: for which leaf, in pods of which kin, on which nodes."""
         for gang in self._heads.listed:
-            for leaf, slots in self._slots.get(gang.number, {}).items():
-                yield gang, leaf, self._kin_of_leaf[gang.number, leaf], slots
+            for leaf, held in self._held.get(gang.number, {}).items():
+                yield gang, leaf, held.kin, tuple(node for node, _ in held.at)
 
-    def _read_one(self, gang: Gang, text: str, shapes: Shapes) -> None:
+    def _read_one(self, gang: Gang, text: str) -> None:
         found = read_reserved(text)
         if isinstance(found, str):
             message = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
@@ -69,11 +76,9 @@ class Holdings:
         for leaf, minimum in gang.minima.items():
             held, kin = found.get(leaf, ()), self._kin(gang, leaf)
             if held and kin != NONE:
-                shape = shapes.row(kin)
                 kept = self._kept(gang, leaf, held, minimum)
-                slots = tuple(Slot(self._nodes.row[one.node], shape, one.cause) for one in kept)
-                self._kin_of_leaf[gang.number, leaf] = kin
-                self._slots.setdefault(gang.number, {})[leaf] = slots
+                at = tuple((self._nodes.row[one.node], one.cause) for one in kept)
+                self._held.setdefault(gang.number, {})[leaf] = _Held(kin, at)
 
     def _kin(self, gang: Gang, leaf: str) -> int:
         """Return of which kin the pods of a leaf will be: as foretold, else as those that came."""

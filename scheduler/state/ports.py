@@ -1,33 +1,30 @@
 """Ports of nodes that pods take, and which of them keep each other out."""
 
-from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.state.charges import Lying
 from scheduler.state.kin import Kin
+from trainer_kai.policy.ports import EVERYWHERE, NodePort, node_ports
 
 __all__ = ["Ports"]
-
-Port: TypeAlias = tuple[str, int, str]  # protocol, number, address
-
-_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - an address in an object, which nobody binds to
 
 
 class Ports:
     """One column for each port with its address."""
 
     def __init__(self, kins: list[Kin], present: Iterable[int]) -> None:
-        self._of_kin: Final[dict[int, tuple[Port, ...]]] = {}
+        self._of_kin: Final[dict[int, tuple[NodePort, ...]]] = {}
         for number in present:
-            found = tuple(dict.fromkeys(_ports(kins[number])))
+            found = tuple(dict.fromkeys(node_ports(kins[number].spec)))
             if found:
                 self._of_kin[number] = found
         known = sorted({port for ports in self._of_kin.values() for port in ports})
         self._column: Final = {port: column for column, port in enumerate(known)}
-        self._alike: Final[dict[tuple[str, int], list[Port]]] = {}
+        self._alike: Final[dict[tuple[str, int], list[NodePort]]] = {}
         for port in known:
             self._alike.setdefault(port[:2], []).append(port)
 
@@ -40,7 +37,7 @@ class Ports:
         found = set()
         for port in self._of_kin.get(kin, ()):
             for other in self._alike[port[:2]]:
-                if port[2] == other[2] or _EVERYWHERE in {port[2], other[2]}:
+                if port[2] == other[2] or EVERYWHERE in {port[2], other[2]}:
                     found.add(self._column[other])
         return tuple(sorted(found))
 
@@ -52,14 +49,3 @@ class Ports:
             for column in self.takes(kin):
                 table[on.node[some], column] += on.heads[some].astype(np.int32)
         return table
-
-
-def _ports(kin: Kin) -> Iterator[Port]:
-    spec = kin.spec
-    sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
-    for container in (*sidecars, *spec.containers):
-        for port in container.ports:
-            # In the network of the node a port is one of the node, also where nobody filled it in.
-            number = port.host_port or (port.container_port if spec.host_network else 0)
-            if number > 0:
-                yield port.protocol or "TCP", number, port.host_ip or _EVERYWHERE

@@ -99,7 +99,7 @@ class Units:
             waiting=self.heads.waiting(gang, name),
             there=self.heads.of(gang, name, THERE),
             succeeded=self.heads.of(gang, name, SUCCEEDED),
-            slots=self.holdings.of(gang, name),
+            slots=self.holdings.of(gang, name, self.shapes),
             later=later,
             later_shape=self.shapes.row(kin) if kin != NONE and later else NONE,
         )

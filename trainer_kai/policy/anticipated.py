@@ -6,20 +6,22 @@ begin. All of it follows from the spec of the JobSet, so it is written once: who
 subtracts the pods that are there. The schema stands in the README of this room.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from trainer_kai.api.affinity import Affinity, Toleration
+from trainer_kai.api.affinity import Affinity, Toleration, TopologySpread
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
+from trainer_kai.api.pod import PodSpec, Volume
 from trainer_kai.policy.demand import demand, spell
 from trainer_kai.policy.names import leaf_prefix
+from trainer_kai.policy.ports import EVERYWHERE, TCP, node_ports
 from trainer_kai.policy.stages import READY, pods_of
 from trainer_kai.policy.units import Member, Unit
 
-__all__ = ["After", "Anticipated", "Later", "anticipated", "read_anticipated"]
+__all__ = ["After", "Anticipated", "HostPort", "Later", "anticipated", "read_anticipated"]
 
 
 class After(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -43,6 +45,14 @@ class After(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defa
         return tuple(f"{self.sub_group_prefix}{i}" for i in range(self.replicas))
 
 
+class HostPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """A port of the node, on one address of it or on all."""
+
+    port: int
+    protocol: str = ""  # TCP
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
 class Later(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """Pods of one replicatedJob that exist later: *count* in each sub-group; what each needs."""
 
@@ -55,6 +65,10 @@ class Later(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defa
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: str = ""
+    labels: Mapping[str, str] = {}  # of the template
+    topology_spread_constraints: tuple[TopologySpread, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    volumes: tuple[Volume, ...] = ()  # those that are claims
 
     @property
     def sub_groups(self) -> tuple[str, ...]:
@@ -136,4 +150,17 @@ def _later_one(member: Member, job: ReplicatedJob) -> Later:
         affinity=template.spec.affinity,
         tolerations=template.spec.tolerations,
         priority_class_name=template.spec.priority_class_name,
+        labels=template.metadata.labels,
+        topology_spread_constraints=template.spec.topology_spread_constraints,
+        host_ports=tuple(_host_ports(template.spec)),
+        volumes=tuple(one for one in template.spec.volumes if one.persistent_volume_claim),
     )
+
+
+def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    for protocol, number, address in dict.fromkeys(node_ports(spec)):
+        yield HostPort(
+            port=number,
+            protocol="" if protocol == TCP else protocol,
+            host_ip="" if address == EVERYWHERE else address,
+        )

@@ -16,6 +16,8 @@ from tests.support.clusters import (
     leaf_of,
     made,
     node,
+    pod,
+    shape_of,
 )
 
 _SUBS = [{"name": "n-replica-0", "minMember": 1}, {"name": "l-replica-0", "minMember": 2}]
@@ -198,3 +200,97 @@ def test_what_cannot_be_read_is_let_go() -> None:
     assert leaf_of(found, "g", "l-replica-0").slots == ()
     assert [stray.group.name for stray in found.strays] == ["g"]
     assert bar_of(found, "g") is None
+
+
+_NEAR = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "l"}}}
+_ALONE = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_NEAR]}}
+_TIES: dict[str, Any] = {
+    "labels": {"app": "l"},
+    "affinity": _ALONE,
+    "hostPorts": [{"port": 22}],
+    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "l"}},
+        }
+    ],
+}
+_CLAIM = made("PersistentVolumeClaim", "c", spec={"accessModes": ["ReadWriteOnce"]})
+
+
+def _in_zones() -> list[dict[str, Any]]:
+    return [node(name, labels={"zone": name}) for name in ("a", "b")]
+
+
+def test_who_comes_later_has_neighbours_ports_and_claims() -> None:
+    """As its pods will have them."""
+    found = encoded(*_in_zones(), _CLAIM, _gang(**_TIES), _THERE)
+
+    shape = found.snapshot.shapes[leaf_of(found, "g", "l-replica-0").later_shape]
+    assert len(shape.matches) == 2  # of the one who keeps apart, and of the one who spreads
+    assert (len(shape.apart), shape.apart) == (1, shape.shunned)
+    assert [one.counts_itself for one in shape.spread] == [True]
+    assert shape.takes == shape.avoids == (0,)
+    assert shape.claims == (0,)
+
+
+def test_a_slot_is_a_neighbour() -> None:
+    """It is as good as taken by a pod that is there: who comes near must see it (rule 6)."""
+    found = encoded(*_in_zones(), _CLAIM, _gang(_held(b=1), **_TIES), _THERE)
+
+    assert len(leaf_of(found, "g", "l-replica-0").slots) == 1
+    neighbours = found.snapshot.neighbours
+    assert neighbours.counts.tolist() == [[0, 1], [0, 1]]
+    assert neighbours.holders.tolist() == [[0, 1]]
+    assert found.snapshot.nodes.ports.tolist() == [[0], [1]]
+    assert (neighbours.claim_node, neighbours.claim_users) == ((1,), (1,))
+
+
+def test_a_slot_beside_a_pod_of_its_kind_is_counted_with_it() -> None:
+    """Both lie on one node."""
+    owner = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]}
+    workers = [
+        jobset_pod(f"l{i}", "g", "l", node="a", meta=owner, affinity=_ALONE) for i in range(2)
+    ]
+    wide = {"l-replica-0": {"nodes": {"a": 1}, "cause": "repair"}}
+    plain = _gang(wide)
+    plain["metadata"]["annotations"].pop("trainer-kai.dev/anticipated")
+    plain["spec"]["subGroups"] = [_SUBS[0], {"name": "l-replica-0", "minMember": 3}]
+
+    found = encoded(*_in_zones(), plain, _THERE, *workers)
+
+    assert found.snapshot.neighbours.holders.tolist() == [[3, 0]]
+
+
+# labels by which others may choose pods that come later
+KNOWN = [
+    Case("of the template", {"app": "l"}, True),
+    Case("their sub-group", {"kai.scheduler/subgroup-name": "l-replica-0"}, True),
+    Case("another sub-group", {"kai.scheduler/subgroup-name": "l-replica-1"}, False),
+    Case("their JobSet", {"jobset.sigs.k8s.io/jobset-name": "j"}, True),
+    Case("their replicatedJob", {"jobset.sigs.k8s.io/replicatedjob-name": "l"}, True),
+    Case("their Job", {"jobset.sigs.k8s.io/job-index": "0"}, True),
+    Case("another Job", {"jobset.sigs.k8s.io/job-index": "1"}, False),
+]
+
+
+@pytest.mark.parametrize("case", KNOWN, ids=ids)
+def test_labels_of_pods_that_come_later(case: Case[dict[str, str], bool]) -> None:
+    """Those of the template, and what is known of what JobSet will add."""
+    selector = {"topologyKey": "zone", "labelSelector": {"matchLabels": case.given}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
+    jobset = made(
+        "JobSet",
+        "j",
+        {"uid": JOBSET["uid"]},
+        spec={"replicatedJobs": [{"name": "n"}, {"name": "l"}]},
+    )
+    asking = pod("p", affinity=apart)
+
+    found = encoded(*_in_zones(), jobset, _gang(labels={"app": "l"}), _THERE, asking)
+
+    shape = found.snapshot.shapes[leaf_of(found, "g", "l-replica-0").later_shape]
+    assert (shape.shunned == shape_of(found, "p").apart) == case.want

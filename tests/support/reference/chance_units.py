@@ -95,11 +95,17 @@ def _anticipate(lot: Lot, group: Obj, counts: dict[str, int]) -> None:
     random, prefix = lot.random, f"{_letter(lot)}-replica-"
     replicas, count = random.randint(1, 2), random.randint(1, 3)
     later: Obj = {"subGroupPrefix": prefix, "replicas": replicas, "count": count}
-    like = template(lot, "later")["spec"]
-    later["requests"] = like["containers"][0]["resources"]["requests"]
-    for name in ("nodeSelector", "tolerations"):
+    made = template(lot, "later")
+    like, [container] = made["spec"], made["spec"]["containers"]
+    later["requests"] = container["resources"]["requests"]
+    later["labels"] = made["labels"]
+    for name in ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints"):
         if name in like:
             later[name] = like[name]
+    later["hostPorts"] = [
+        {"port": port.pop("hostPort"), **{k: v for k, v in port.items() if k != "containerPort"}}
+        for port in container.get("ports", ())
+    ]
     for i in range(replicas):
         least = max(0, count - random.choice((0, 0, 0, 1)))
         group["spec"]["subGroups"].append({"name": f"{prefix}{i}", "minMember": least})

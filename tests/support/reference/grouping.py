@@ -149,18 +149,21 @@ def _later(group: Obj, leaf: Leaf) -> list[Pod]:
         names = [f"{one['subGroupPrefix']}{i}" for i in range(one["replicas"])]
         if leaf.name in names:
             here = sum(pod.state not in ("other", "old") for pod in leaf.pods)
-            found += [_later_pod(meta["namespace"], one) for _ in range(one["count"] - here)]
+            labels = {**one.get("labels", {}), "kai.scheduler/subgroup-name": leaf.name}
+            lacks = range(one["count"] - here)
+            found += [_later_pod(meta["namespace"], labels, one) for _ in lacks]
     return found
 
 
-def _later_pod(namespace: str, like: Mapping[str, Any]) -> Pod:
+def _later_pod(namespace: str, labels: Mapping[str, str], like: Mapping[str, Any]) -> Pod:
+    ports = [{**one, "hostPort": one["port"]} for one in like.get("hostPorts", ())]
     return Pod(
         namespace=namespace,
         name="",
         uid="",
         created="",
-        labels={},
-        spec=like,
+        labels=labels,
+        spec={**like, "containers": [{"ports": ports}]},
         needs=added(parsed(like.get("requests", {})), {"pods": 1}),
         state="later",
         later=True,

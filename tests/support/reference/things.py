@@ -35,7 +35,7 @@ class Pod:
     name: str
     uid: str
     created: str
-    labels: Mapping[str, str]  # of a later one nobody knows them
+    labels: Mapping[str, str]  # of a later one those of its template
     spec: Mapping[str, Any]
     needs: Amounts
     state: str

@@ -14,6 +14,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.policy.anticipated import (
     After,
     Anticipated,
+    HostPort,
     Later,
     anticipated,
     read_anticipated,
@@ -128,6 +129,54 @@ def test_a_part_of_a_gpu_is_said_as_the_pod_says_it() -> None:
     [text] = texts(jobset(rjob("a"), later)).values()
 
     assert read_anticipated(text).later[0].sharing == {"gpu-fraction": "0.5"}
+
+
+def test_what_neighbours_must_know_is_said() -> None:
+    """Labels, spread, ports of the node and claims: who is not there has them too."""
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ports = [{"containerPort": 80}, {"hostPort": 22, "containerPort": 22, "protocol": "TCP"}]
+    sidecar = {"restartPolicy": "Always", "ports": [{"hostPort": 9, "hostIP": "10.0.0.1"}]}
+    pod = {
+        "containers": [{"ports": [*ports, {"hostPort": 53, "protocol": "UDP"}]}],
+        "initContainers": [sidecar, {"ports": [{"hostPort": 7}]}],
+        "topologySpreadConstraints": [spread],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}},
+            {"name": "own", "ephemeral": {}},
+            {"name": "none", "emptyDir": {}},
+        ],
+    }
+    later = rjob("b", "a Ready", pod=pod)
+    later["template"]["spec"]["template"]["metadata"] = {"labels": {"app": "b"}}
+
+    [text] = texts(jobset(rjob("a"), later)).values()
+
+    (said,) = read_anticipated(text).later
+    assert said.labels == {"app": "b"}
+    assert [one.topology_key for one in said.topology_spread_constraints] == ["zone"]
+    assert said.host_ports == (
+        HostPort(port=9, host_ip="10.0.0.1"),
+        HostPort(port=22),
+        HostPort(port=53, protocol="UDP"),
+    )
+    assert [one.name for one in said.volumes] == ["data"]
+    assert json.loads(text)["later"][0]["hostPorts"][1] == {"port": 22}
+
+
+def test_in_the_network_of_the_node_every_port_is_one_of_the_node() -> None:
+    """The API server fills the host port in; nobody has asked it about these pods yet."""
+    pod = {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]}
+
+    [text] = texts(jobset(rjob("a"), rjob("b", "a Ready", pod=pod))).values()
+
+    assert read_anticipated(text).later[0].host_ports == (HostPort(port=80),)
+
+
+def test_what_there_is_not_is_not_said() -> None:
+    """A text of an earlier version is still the right one."""
+    [text] = texts(jobset(rjob("a"), rjob("b", "a Ready"))).values()
+
+    assert set(json.loads(text)["later"][0]) == {"subGroupPrefix", "replicas", "count"}
 
 
 def test_who_has_nothing_to_say_says_nothing() -> None:
