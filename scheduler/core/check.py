@@ -23,11 +23,13 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 def _placed_twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     placed = Counter(pod for it in plan.decisions for pod, _ in (*it.binds, *it.nominations))
+    rows = {int(snapshot.pods.unit[pod]) for pod in placed}
+    waiting = {pod for row in rows for leaf in _leaves(snapshot, row) for pod in leaf.waiting}
     for pod, times in placed.items():
         unit = snapshot.units[snapshot.pods.unit[pod]].name
         if times > 1:
             yield f"pod {pod} of {unit} is placed {times} times"
-        if not any(pod in leaf.waiting for leaf in _leaves(snapshot, int(snapshot.pods.unit[pod]))):
+        if pod not in waiting:
             yield f"pod {pod} of {unit} does not wait"
 
 

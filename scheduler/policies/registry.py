@@ -43,6 +43,7 @@ _PLACEMENT_WEIGHT: Final = 9.0
 _PROPORTION: Final = "proportion"
 _QUOTAS: Final[tuple[Quota, ...]] = (within_limit, within_quota)
 _PAST_USE: Final = "kValue"
+_MOST_PAST_USE: Final = 1_000_000.0  # beyond any meaning, and the division stays finite
 
 # Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
 _FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
@@ -91,8 +92,10 @@ def choice_faults(choice: Choice) -> Iterator[str]:
         if placement not in _PLACEMENTS:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
     text = _arguments(choice, _PROPORTION).get(_PAST_USE, "1")
-    if _number(text) is None:
-        yield f"{_PAST_USE} of {_PROPORTION} must be a number, not {text!r}"
+    number = _number(text)
+    if number is None or number > _MOST_PAST_USE:
+        most = f"{_MOST_PAST_USE:,.0f}"
+        yield f"{_PAST_USE} of {_PROPORTION} must be a number up to {most}, not {text!r}"
 
 
 def choose(choice: Choice) -> Policies:
@@ -106,7 +109,7 @@ def choose(choice: Choice) -> Policies:
         scores=tuple(scores),
         unit_order=tuple(key for name, key in _UNIT_ORDER.items() if _is_on(choice, name)),
         quotas=_QUOTAS if _is_on(choice, _PROPORTION) else (),
-        past_use=max(0.0, 1.0 if past_use is None else past_use),
+        past_use=min(max(0.0, 1.0 if past_use is None else past_use), _MOST_PAST_USE),
         actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
     )
 

@@ -67,12 +67,12 @@ FAULTS: list[Case[Choice, list[str]]] = [
     Case(
         "no number",
         arguments("proportion", kValue="much"),
-        ["kValue of proportion must be a number, not 'much'"],
+        ["kValue of proportion must be a number up to 1,000,000, not 'much'"],
     ),
     Case(
         "a number without end",
         arguments("proportion", kValue="inf"),
-        ["kValue of proportion must be a number, not 'inf'"],
+        ["kValue of proportion must be a number up to 1,000,000, not 'inf'"],
     ),
     Case(
         "all at once",
