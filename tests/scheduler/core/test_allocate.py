@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from scheduler.core.decision import NodeNumbers, Plan, Rejection
-from scheduler.core.model import Cause, Leaf, Require, Shape, Slot, Verdict
+from scheduler.core.model import Cause, Group, Leaf, Require, Shape, Slot, Verdict
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, shape
@@ -72,7 +72,8 @@ def test_nothing_is_bound_beside_slots_that_wait_for_room() -> None:
     row = build.shape(shape(gpu=1))
     slots = (Slot(0, row, Cause.ANTICIPATED),) * 2
     launcher = build.pods(1, shape(gpu=1))
-    build.unit(Leaf("a", 3, launcher, slots=slots, later=2, later_shape=row), is_kept=True)
+    workers = Leaf("worker", 2, slots=slots, later=2, later_shape=row)
+    build.unit(Group("", 2, (Leaf("launcher", 1, launcher), workers)), is_kept=True)
     snapshot = build.snapshot()
     idle, releasing = snapshot.nodes.idle.copy(), snapshot.nodes.releasing.copy()
     idle[0, 3], releasing[0, 3] = -2000, 2000  # the slots are charged, the others not yet gone
