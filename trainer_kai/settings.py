@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
-from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
 
 __all__ = [
     "PROCESSES",
@@ -187,6 +187,9 @@ class Policies(_Model):
 
     disabled: str = ""
     """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
+
+    gpu_resources: str = f"{GPU},{AMD_GPU}"
+    """Resources of nodes that are whole GPUs, with commas between them."""
 
 
 class SchedulerSettings(Settings):

@@ -1,15 +1,29 @@
 """From the settings of a site to its policies."""
 
 from scheduler.policies.registry import Choice, PluginChoice, choice_faults
+from trainer_kai.api.syntax import label_name_fault
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.settings import Policies
 
-__all__ = ["choice_of"]
+__all__ = ["choice_of", "gpu_resources_of"]
+
+
+def gpu_resources_of(settings: Policies) -> tuple[str, ...]:
+    """Return which resources are whole GPUs; raise `ConfigError` for what no resource is called."""
+    names = tuple(_listed(settings.gpu_resources))
+    faults = [
+        FieldError("policies.gpu_resources", f"{name!r}: {fault}")
+        for name in names
+        if (fault := label_name_fault(name))
+    ]
+    if faults:
+        raise ConfigError(faults)
+    return names
 
 
 def choice_of(settings: Policies) -> Choice:
     """Return what a site has chosen; raise `ConfigError` for names that nothing has."""
-    disabled = [name.strip() for name in settings.disabled.split(",") if name.strip()]
+    disabled = _listed(settings.disabled)
     plugins = {name: PluginChoice(enabled=False) for name in disabled}
     past_use = plugins.get("proportion", PluginChoice())
     plugins["proportion"] = past_use._replace(arguments={"kValue": str(settings.past_use_weight)})
@@ -18,3 +32,7 @@ def choice_of(settings: Policies) -> Choice:
     if faults:
         raise ConfigError(faults)
     return choice
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

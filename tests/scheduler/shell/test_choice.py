@@ -5,7 +5,7 @@ import pytest
 from scheduler.core.policy import Seats
 from scheduler.policies.quota import within_limit
 from scheduler.policies.registry import choose
-from scheduler.shell.choice import choice_of
+from scheduler.shell.choice import choice_of, gpu_resources_of
 from tests.support.snapshots import shape
 from trainer_kai.errors import ConfigError
 from trainer_kai.settings import Policies
@@ -42,3 +42,11 @@ def test_an_unknown_policy_is_told_with_the_right_ones() -> None:
     """At the start, before anything is scheduled."""
     with pytest.raises(ConfigError, match=r"'elastik' is unknown; there are .*elastic"):
         choice_of(Policies(disabled="elastik"))
+
+
+def test_which_resources_are_gpus() -> None:
+    """Those of two makers, unless a site says otherwise."""
+    assert gpu_resources_of(Policies()) == ("nvidia.com/gpu", "amd.com/gpu")
+    assert gpu_resources_of(Policies(gpu_resources="gpu.intel.com/i915")) == ("gpu.intel.com/i915",)
+    with pytest.raises(ConfigError, match=r"policies.gpu_resources: 'no name!'"):
+        gpu_resources_of(Policies(gpu_resources="no name!"))
