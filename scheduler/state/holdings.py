@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import NONE, Cause, Ints, Slot
+from scheduler.core.model import NONE, Cause, Ints, NodeFault, Slot
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.headcount import Headcount
 from scheduler.state.nodes import NodeRows
@@ -89,10 +89,10 @@ class Holdings:
         return next(number for number in reversed(gang.kins) if self._gangs.seat[number] == seat)
 
     def _kept(self, gang: Gang, leaf: str, held: tuple[SlotAt, ...], minimum: int) -> list[SlotAt]:
-        """Return the slots on nodes that exist, less those that pods have taken by now."""
+        """Return the slots that can still be used, less those that pods have taken by now."""
         _, count = gang.later.get(leaf, (NONE, minimum))
         done = self._heads.of(gang, leaf, THERE) + self._heads.of(gang, leaf, SUCCEEDED)
-        kept = [one for one in held if one.node in self._nodes.row]
+        kept = [one for one in held if self._is_usable(one.node)]
         surplus = len(kept) - max(count - done, 0)
         lying = self._lying(gang, leaf) if surplus > 0 else Counter()
         for one in list(kept):
@@ -101,6 +101,11 @@ class Holdings:
                 surplus -= 1
                 kept.remove(one)
         return kept[: len(kept) - max(surplus, 0)]
+
+    def _is_usable(self, node: str) -> bool:
+        """Say whether a slot may stay: who cordons a node wants nobody there, other faults pass."""
+        row = self._nodes.row.get(node)
+        return row is not None and self._nodes.faults[row] != NodeFault.CORDONED
 
     def _lying(self, gang: Gang, leaf: str) -> Counter[str]:
         """Return on which nodes pods of a leaf lie."""

@@ -294,3 +294,26 @@ def test_labels_of_pods_that_come_later(case: Case[dict[str, str], bool]) -> Non
 
     shape = found.snapshot.shapes[leaf_of(found, "g", "l-replica-0").later_shape]
     assert (shape.shunned == shape_of(found, "p").apart) == case.want
+
+
+_READY = {"type": "Ready", "status": "False"}
+_FULL = {"type": "DiskPressure", "status": "True"}
+# what is wrong with the node of a slot → whether it is still held
+FAULTS = [
+    Case("nothing", {}, True),
+    Case("cordoned", {"spec": {"unschedulable": True}}, False),
+    Case(
+        "cordoned and not ready", {"spec": {"unschedulable": True}, "conditions": [_READY]}, False
+    ),
+    Case("not ready", {"conditions": [_READY]}, True),
+    Case("under pressure", {"conditions": [_FULL]}, True),
+]
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=ids)
+def test_slots_on_nodes_that_take_no_pods(case: Case[dict[str, Any], bool]) -> None:
+    """Of a node that was cordoned nobody knows that it comes back: others may find room."""
+    found = encoded(node("a"), node("b", **case.given), _gang(_held(a=1, b=1)), _THERE)
+
+    slots = leaf_of(found, "g", "l-replica-0").slots
+    assert [found.snapshot.nodes.names[slot.node] for slot in slots] == ["a", "b"][: 1 + case.want]
