@@ -7,13 +7,13 @@ __all__ = ["binpack", "by_kind", "spread"]
 
 
 def binpack(_shape: Shape, seats: Seats) -> Scored:
-    """Like nodes that have little room left."""
-    return 1 - seats.room / max(seats.most, 1)
+    """Like nodes that have little room left; those with less than none have none."""
+    return 1 - seats.room * (seats.room > 0) / max(seats.most, 1)
 
 
 def spread(_shape: Shape, seats: Seats) -> Scored:
-    """Like nodes of which a large part is free."""
-    return seats.room / (seats.whole + (seats.whole == 0))
+    """Like nodes of which a large part is free; those with less than none have none."""
+    return seats.room * (seats.room > 0) / (seats.whole + (seats.whole == 0))
 
 
 def by_kind(gpu: Score, cpu: Score) -> Score:

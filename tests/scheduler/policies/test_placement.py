@@ -13,6 +13,7 @@ LIKED: list[Case[tuple[int, int, int], tuple[float, float]]] = [
     Case("empty, and the largest", (8, 8, 8), (0, 1)),
     Case("the smallest that is empty", (1, 1, 1), (0, 1)),
     Case("half", (4, 8, 8), (0.5, 0.5)),
+    Case("less than nothing is nothing", (-8, 8, 8), (1, 0)),
     Case("packing looks at the room, spreading at the part", (4, 4, 16), (0.75, 1)),
     Case("a node that has nothing of it", (0, 0, 8), (1, 0)),
     Case("nobody has anything of it", (0, 0, 0), (1, 0)),

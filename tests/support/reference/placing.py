@@ -62,7 +62,7 @@ def _rank(pod: Pod, machine: Machine) -> tuple[object, ...]:
         machine.name != pod.nominated,
         not fits(pod.needs, machine.idle),
         not needs_gpus and gpus(machine.whole) > 0,
-        gpus(room) if needs_gpus else room.get("cpu", 0),
+        max(0, gpus(room) if needs_gpus else room.get("cpu", 0)),
         machine.name,
     )
 
