@@ -36,11 +36,17 @@ class QueueRows:
             fault = _fault(queues[name])
             if fault:
                 self._faults[name] = Verdict.MISCONFIGURED, f"queue {name}: {fault}"
-        sound = [name for name in sorted(queues) if self._place(name) is None]
+        self._sound: Final[set[str]] = set()
+        sound = [name for name in sorted(queues) if self._place(name)]
         self.names: Final = tuple(sorted(sound, key=lambda name: _age(queues[name])))
         self.row: Final = {name: row for row, name in enumerate(self.names)}
         parents = (queues[name].spec.parent_queue for name in self.names)
         self.parent: Final = tuple(self.row.get(name, NONE) for name in parents)
+        self._children: Final[dict[str, list[str]]] = {}
+        for row, name in zip(self.parent, self.names, strict=True):
+            if row != NONE:
+                self._children.setdefault(self.names[row], []).append(name)
+        self._upwards: Final = self._from_below()
         self._inner: Final = {queue.spec.parent_queue for queue in queues.values()}
         self._bars: Final[dict[str, Bar | None]] = {}
 
@@ -87,30 +93,45 @@ class QueueRows:
         )
 
     def _add_up(self, amounts: NDArray[np.int64]) -> None:
-        own = amounts.copy()
-        for row in range(len(self.names)):
+        for row in self._upwards:
             above = self.parent[row]
-            while above != NONE:
-                amounts[above] += own[row]
-                above = self.parent[above]
+            if above != NONE:
+                amounts[above] += amounts[row]
 
-    def _place(self, name: str) -> tuple[Verdict, str] | None:
-        """Walk up from a queue; remember what is wrong with it."""
-        seen = [name]
-        while True:
-            known = self._faults.get(seen[-1])
-            parent = self._queues[seen[-1]].spec.parent_queue
-            if known is None and parent in seen:
-                known = Verdict.MISCONFIGURED, f"queue {parent} is above itself"
-            if known is None and parent and parent not in self._queues:
-                message = f"queue {seen[-1]} has the parent {parent}, which does not exist"
-                known = Verdict.QUEUE_MISSING, message
-            if known is not None:
-                self._faults[name] = known
-                return known
-            if not parent:
-                return None
-            seen.append(parent)
+    def _from_below(self) -> tuple[int, ...]:
+        """Return the rows, each before the one above it."""
+        below = [0] * len(self.names)  # how many children have not been told yet
+        for above in self.parent:
+            if above != NONE:
+                below[above] += 1
+        found = [row for row, count in enumerate(below) if not count]
+        for row in found:
+            above = self.parent[row]
+            if above != NONE:
+                below[above] -= 1
+                if not below[above]:
+                    found.append(above)
+        return tuple(found)
+
+    def _place(self, name: str) -> bool:
+        """Walk up from a queue; remember who is sound, and what is wrong with the others."""
+        seen: dict[str, None] = {}
+        one, fault = name, None
+        while fault is None and one and one not in self._sound:
+            seen[one] = None
+            parent = self._queues[one].spec.parent_queue
+            fault = self._faults.get(one)
+            if fault is None and parent in seen:
+                fault = Verdict.MISCONFIGURED, f"queue {parent} is above itself"
+            if fault is None and parent and parent not in self._queues:
+                message = f"queue {one} has the parent {parent}, which does not exist"
+                fault = Verdict.QUEUE_MISSING, message
+            one = parent
+        if fault is None:
+            self._sound.update(seen)
+        else:
+            self._faults.update((below, fault) for below in seen if below not in self._faults)
+        return fault is None
 
     def _bar(self, name: str) -> Bar | None:
         if not name:
@@ -136,17 +157,11 @@ class QueueRows:
         return f"{'is' if len(leaves) == 1 else 'are'} {_listed(leaves)}"
 
     def _below(self, name: str) -> list[str]:
-        top = self.row.get(name)
-        found: list[str] = []
-        if top is None:  # it is not sound, and so nothing below it is
-            return found
-        for row, leaf in enumerate(self.names):
-            above = row
-            while above not in {NONE, top}:
-                above = self.parent[above]
-            if above == top and leaf not in self._inner:
-                found.append(leaf)
-        return sorted(found)
+        """Return who takes units below a queue; nobody below one that is not sound."""
+        found = [name] if name in self.row else []
+        for one in found:
+            found += self._children.get(one, ())
+        return sorted(one for one in found if one not in self._inner)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,12 +1,15 @@
 """Queues: their shares, what they have, and which cannot be used (rules 11 and 12)."""
 
+import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scheduler.core.model import Queues
+from scheduler.state.queues import QueueRows
 from tests.support.case import Case, ids
-from tests.support.clusters import bar_of, encoded, group, made, node, pod, queue
+from tests.support.clusters import bar_of, cluster, encoded, group, made, node, pod, queue
 
 
 def _bounds(number: Any) -> dict[str, Any]:
@@ -228,3 +231,38 @@ def test_the_queue_of_a_pod_without_a_group(label: str, row: int) -> None:
     found = encoded(queue("other", meta={"uid": "a"}), pod("p", labels=labels)).snapshot
 
     assert (found.queues.names, found.units[0].queue) == (("other", "q"), row)
+
+
+def _chain(length: int, top: str = "") -> list[Any]:
+    """Return queues, each above the next; by name from top to bottom or the other way round."""
+    parents = (f"q{number - 1:04}" if number else top for number in range(length))
+    return [queue(f"q{number:04}", parentQueue=parent) for number, parent in enumerate(parents)]
+
+
+# what is above the uppermost → whether all are rows
+CHAINS = [
+    Case("nothing", "", True),
+    Case("one that does not exist", "x", False),
+    Case("the lowest", "q1999", False),
+]
+
+
+@pytest.mark.parametrize("case", CHAINS, ids=ids)
+def test_long_chains(case: Case[str, bool]) -> None:
+    """Time grows with the number of queues, and not with its square."""
+    queues = cluster(*_chain(2000, case.given)).queues
+    since = time.process_time()
+
+    rows = QueueRows(queues)
+    size = (len(rows.names), 3)
+    amounts = [np.ones(size, dtype=np.int64) for _ in range(3)]
+    found = rows.table(*amounts)
+    bars = [rows.bar(name) for name in ("q0000", "q1000", "q1999")]
+
+    assert time.process_time() - since < 0.3
+    assert len(rows.names) == (2000 if case.want else 0)
+    assert all(bar is not None for bar in bars[:2])
+    if case.want:
+        top = rows.row["q0000"]
+        assert found.allocated[top].tolist() == [2000] * 3
+        assert found.allocated[rows.row["q1999"]].tolist() == [1] * 3
