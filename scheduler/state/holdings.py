@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from scheduler.core.model import NONE, Cause, Ints, NodeFault, Slot
+from scheduler.core.model import NONE, Cause, NodeFault, Slot
 from scheduler.state.gangs import Gang, Gangs
 from scheduler.state.headcount import Headcount
 from scheduler.state.nodes import NodeRows
@@ -41,6 +39,8 @@ class Holdings:
         self._held: Final[dict[int, dict[str, _Held]]] = {}
         self._texts: Final[list[tuple[Gang, str]]] = []
         self.strays: Final[list[Stray]] = []
+        self._kin_of_seat: Final[dict[int, int]] = {}  # the last of each
+        self._lying: Final[dict[int, list[int]]] = {}  # by seat: rows of nodes
 
     def read(self) -> None:
         """Read the annotations of all gangs."""
@@ -48,7 +48,10 @@ class Holdings:
             text = gang.group.metadata.annotations.get(RESERVED, "") if gang.group else ""
             if text:
                 self._texts.append((gang, text))
-                self._read_one(gang, text)
+        if self._texts:
+            self._read_seats()
+        for gang, text in self._texts:
+            self._read_one(gang, text)
 
     def of(self, gang: Gang, leaf: str, shapes: Shapes) -> tuple[Slot, ...]:
         """Return the slots of a leaf."""
@@ -64,6 +67,15 @@ class Holdings:
         for gang in self._heads.listed:
             for leaf, held in self._held.get(gang.number, {}).items():
                 yield gang, leaf, held.kin, tuple(node for node, _ in held.at)
+
+    def _read_seats(self) -> None:
+        """Find who sits where, once for all."""
+        seat = self._gangs.seat
+        self._kin_of_seat.update(zip(seat.tolist(), range(len(seat)), strict=True))
+        seats, at = seat[self._roll.kin], self._roll.node
+        is_there = (self._roll.state == THERE) & (seats != NONE) & (at != NONE)
+        for one, row in zip(seats[is_there].tolist(), at[is_there].tolist(), strict=True):
+            self._lying.setdefault(one, []).append(row)
 
     def _read_one(self, gang: Gang, text: str) -> None:
         found = read_reserved(text)
@@ -85,8 +97,7 @@ class Holdings:
         kin, _ = gang.later.get(leaf, (NONE, 0))
         if kin != NONE or leaf not in gang.seats:
             return kin
-        seat = gang.seats[leaf]
-        return next(number for number in reversed(gang.kins) if self._gangs.seat[number] == seat)
+        return self._kin_of_seat[gang.seats[leaf]]
 
     def _kept(self, gang: Gang, leaf: str, held: tuple[SlotAt, ...], minimum: int) -> list[SlotAt]:
         """Return the slots that can still be used, less those that pods have taken by now."""
@@ -94,7 +105,8 @@ class Holdings:
         done = self._heads.of(gang, leaf, THERE) + self._heads.of(gang, leaf, SUCCEEDED)
         kept = [one for one in held if self._is_usable(one.node)]
         surplus = len(kept) - max(count - done, 0)
-        lying = self._lying(gang, leaf) if surplus > 0 else Counter()
+        rows = self._lying.get(gang.seats.get(leaf, NONE), ()) if surplus > 0 else ()
+        lying = Counter(self._nodes.names[row] for row in rows)
         for one in list(kept):
             if surplus > 0 and lying[one.node] > 0:
                 lying[one.node] -= 1
@@ -106,10 +118,3 @@ class Holdings:
         """Say whether a slot may stay: who cordons a node wants nobody there, other faults pass."""
         row = self._nodes.row.get(node)
         return row is not None and self._nodes.faults[row] != NodeFault.CORDONED
-
-    def _lying(self, gang: Gang, leaf: str) -> Counter[str]:
-        """Return on which nodes pods of a leaf lie."""
-        seat = gang.seats.get(leaf, NONE)
-        kins = [number for number in gang.kins if self._gangs.seat[number] == seat]
-        rows: Ints = self._roll.node[np.isin(self._roll.kin, kins) & (self._roll.state == THERE)]
-        return Counter(self._nodes.names[row] for row in rows.tolist() if row != NONE)

@@ -1,15 +1,23 @@
 """Pods that come later, and the slots that are held for them (rules 6, 7 and 12)."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from scheduler.core.model import Cause
+from scheduler.state.gangs import Gangs
+from scheduler.state.headcount import Headcount
+from scheduler.state.holdings import Holdings
+from scheduler.state.nodes import NodeRows
+from scheduler.state.roll import Roll
+from scheduler.state.terms import Terms
 from tests.support.case import Case, ids
 from tests.support.clusters import (
     JOBSET,
     bar_of,
+    cluster,
     encoded,
     group,
     jobset_pod,
@@ -317,3 +325,25 @@ def test_slots_on_nodes_that_take_no_pods(case: Case[dict[str, Any], bool]) -> N
 
     slots = leaf_of(found, "g", "l-replica-0").slots
     assert [found.snapshot.nodes.names[slot.node] for slot in slots] == ["a", "b"][: 1 + case.want]
+
+
+def test_many_leaves_with_slots() -> None:
+    """Time grows with their number, and not with its square."""
+    leaves = [f"l-replica-{i}" for i in range(2000)]
+    held = {leaf: {"nodes": {"a": 2}, "cause": "repair"} for leaf in leaves}
+    meta = {"annotations": {"trainer-kai.dev/reserved": json.dumps(held)}}
+    subs = [{"name": leaf, "minMember": 2} for leaf in leaves]
+    pods = [pod(f"p{i}", "g", leaf, node="a") for i, leaf in enumerate(leaves)]
+    objects = cluster(node("a"), group("g", meta=meta, subGroups=subs), *pods)
+    terms = Terms(now=0)
+    nodes = NodeRows(objects.nodes)
+    roll = Roll(objects.pods, nodes.row_of, terms)
+    gangs = Gangs(objects, roll, terms)
+    heads = Headcount(roll, gangs)
+    since = time.process_time()
+
+    holdings = Holdings(roll, gangs, heads, nodes)
+    holdings.read()
+
+    assert time.process_time() - since < 0.2
+    assert [nodes for *_, nodes in holdings.charges()] == [(0,)] * 2000
