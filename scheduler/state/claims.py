@@ -1,7 +1,7 @@
 """Claims of pods: where their volumes can be reached, and who else uses them."""
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from scheduler.state.kin import Kin
 from scheduler.state.labels import Alternatives, NodeLabels
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
-from trainer_kai.api.quantity import QuantityError, whole
+from trainer_kai.api.quantity import Quantity, QuantityError, whole
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 __all__ = ["Claims"]
 
 _WAKES_ON: Final = frozenset({"claims", "volumes"})
+_Like: TypeAlias = tuple[str, Key | None, frozenset[str], int]
+_Kind: TypeAlias = tuple[frozenset[str], Alternatives | None]
 _ONE_NODE: Final = "ReadWriteOnce"
 _ONE_POD: Final = "ReadWriteOncePod"
 _STORAGE: Final = "storage"
@@ -30,6 +32,14 @@ class _Use(NamedTuple):
     bars: tuple[Bar, ...] = ()
 
 
+class _Free(NamedTuple):
+    """Volumes that are alike but for their size, of which the largest counts."""
+
+    modes: frozenset[str]
+    places: Alternatives | None  # from where they can be reached; None is from everywhere
+    size: int
+
+
 class Claims:
     """The claims that several pods use, as rows; and for each kin what its claims mean."""
 
@@ -40,6 +50,8 @@ class Claims:
         self._uses: Final[dict[int, _Use]] = {}
         self._rows: Final[dict[Key, int]] = {}
         self._users: Final[dict[Key, list[int]]] = {}
+        self._free: dict[tuple[str, Key | None], tuple[_Free, ...]] | None = None
+        self._left_for: Final[dict[_Like, Alternatives | None]] = {}
         self.node: tuple[int, ...] = ()  # by row
         self.users: tuple[int, ...] = ()  # by row
 
@@ -141,18 +153,50 @@ class Claims:
         self, claim: PersistentVolumeClaim, known: StorageClass, kin: Kin
     ) -> Alternatives | Bar:
         """Return where there are volumes that nobody has."""
-        volumes = self._cluster.volumes
-        free = [volumes[name] for name in sorted(volumes) if _suits(volumes[name], claim)]
-        if not free:
+        places = self._places_left(claim)
+        if places is None:
             message = (
                 f"{kin.title}: no volume of the class {known.metadata.name} is left"
                 f" for claim {claim.metadata.name}"
             )
             return Bar(Verdict.NO_NODE_MATCHES, message, _WAKES_ON)
-        places = [self._reached(volume) for volume in free]
-        if any(place is None for place in places):
-            return ()
-        return tuple(dict.fromkeys(one for place in places for one in place or ()))
+        return places
+
+    def _places_left(self, claim: PersistentVolumeClaim) -> Alternatives | None:
+        """Return from where volumes that suit can be reached; None if there are none."""
+        size = _size(claim.spec.resources.requests)
+        if size is None:
+            return None
+        if self._free is None:
+            self._free = self._read_free()
+        name, modes = claim.spec.storage_class_name or "", frozenset(claim.spec.access_modes)
+        kept_for = claim.metadata.key if (name, claim.metadata.key) in self._free else None
+        like = name, kept_for, modes, size
+        if like not in self._left_for:  # many claims are alike
+            some = self._free.get((name, None), ())
+            if kept_for is not None:
+                some = self._free[name, kept_for] + some
+            self._left_for[like] = _joined(
+                [one.places for one in some if one.size >= size and modes <= one.modes]
+            )
+        return self._left_for[like]
+
+    def _read_free(self) -> dict[tuple[str, Key | None], tuple[_Free, ...]]:
+        """Return the volumes that nobody has, by class and by the claim that they are kept for."""
+        found: dict[tuple[str, Key | None], dict[_Kind, int]] = {}
+        for _, volume in sorted(self._cluster.volumes.items()):
+            spec, size = volume.spec, _size(volume.spec.capacity)
+            if size is not None and _is_free(volume):
+                kept_for = (
+                    Key(spec.claim_ref.namespace, spec.claim_ref.name) if spec.claim_ref else None
+                )
+                alike = found.setdefault((spec.storage_class_name, kept_for), {})
+                kind = frozenset(spec.access_modes), self._reached(volume)
+                alike[kind] = max(alike.get(kind, 0), size)
+        return {
+            key: tuple(_Free(*kind, size) for kind, size in alike.items())
+            for key, alike in found.items()
+        }
 
     def _reached(self, volume: PersistentVolume) -> Alternatives | None:
         """Return from where a volume can be reached; None is from everywhere."""
@@ -170,21 +214,25 @@ def _named(kin: Kin) -> Iterator[Key]:
             yield Key(kin.namespace, f"{kin.own_name}-{volume.name}")
 
 
-def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Say whether a volume may become that of a claim."""
-    spec, kept_for = volume.spec, volume.spec.claim_ref
-    if volume.status.phase not in {"", "Available"} or volume.metadata.deletion_timestamp:
-        return False
-    if kept_for is not None and (kept_for.namespace, kept_for.name) != claim.metadata.key:
-        return False
-    if spec.storage_class_name != claim.spec.storage_class_name:
-        return False
+def _is_free(volume: PersistentVolume) -> bool:
+    return volume.status.phase in {"", "Available"} and not volume.metadata.deletion_timestamp
+
+
+def _joined(places: list[Alternatives | None]) -> Alternatives | None:
+    """Return where any of some volumes can be reached, nothing for everywhere."""
+    if not places:
+        return None
+    if None in places:
+        return ()
+    return tuple(dict.fromkeys(one for place in places for one in place or ()))
+
+
+def _size(amounts: Mapping[str, Quantity]) -> int | None:
+    """Return a size in bytes; None for what cannot be read."""
     try:
-        size = whole(spec.capacity.get(_STORAGE, 0))
-        is_large = size >= whole(claim.spec.resources.requests.get(_STORAGE, 0))
+        return whole(amounts.get(_STORAGE, 0))
     except QuantityError:
-        return False
-    return is_large and set(claim.spec.access_modes) <= set(spec.access_modes)
+        return None
 
 
 def _wrong(message: str) -> Bar:

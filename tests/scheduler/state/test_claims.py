@@ -1,11 +1,14 @@
 """Claims: where volumes can be reached, who shares them, and what is missing (rule 22)."""
 
+import time
 from typing import Any
 
 import pytest
 
+from scheduler.state.encode import encode
+from scheduler.state.terms import Terms
 from tests.support.case import Case, ids
-from tests.support.clusters import bar_of, encoded, made, node, pod, shape_of
+from tests.support.clusters import bar_of, cluster, encoded, made, node, pod, shape_of
 
 _NODES = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
 
@@ -167,3 +170,40 @@ def test_shared_claims(case: Case[tuple[list[str], list[str]], tuple[Any, ...]])
 
     shape, near = shape_of(found, "p0"), found.snapshot.neighbours
     assert (shape.claims, shape.own_claims, near.claim_node, near.claim_users) == case.want
+
+
+def test_many_claims_and_volumes() -> None:
+    """Who may have one of many local volumes is worked out once for all who are alike."""
+    nodes = [node(f"n{i}", labels={"zone": f"z{i}"}) for i in range(1000)]
+    volumes = [_volume(f"v{i}", f"z{i}") for i in range(1000)]
+    wish = {"resources": {"requests": {"storage": "1Gi"}}, **_LATE}
+    claims = [_claim(f"c{i}", **wish) for i in range(1000)]
+    pods = [pod(f"p{i}", **_using(f"c{i}")) for i in range(1000)]
+    objects = cluster(*nodes, *volumes, *claims, _class(**_LOCAL), *pods)
+    since = time.process_time()
+
+    found = encode(objects, Terms(now=0))
+
+    assert time.process_time() - since < 2
+    assert [len(places) for places in shape_of(found, "p0").any_of] == [1000]
+
+
+def test_the_largest_volume_of_a_place_counts() -> None:
+    """Of those that differ in their access modes each does."""
+    places = [
+        _volume("v1", "x", capacity={"storage": "1Gi"}),
+        _volume("v2", "x", capacity={"storage": "3Gi"}),
+        _volume("v3", "x", capacity={"storage": "2Gi"}),
+        _volume("v4", "y", capacity={"storage": "9Gi"}, accessModes=["ReadWriteMany"]),
+    ]
+    wish = {"resources": {"requests": {"storage": "3Gi"}}, **_LATE}
+    more = {"resources": {"requests": {"storage": "4Gi"}}, **_LATE}
+    claims = [_claim("c", **wish), _claim("d", **more)]
+
+    found = encoded(
+        *_NODES, _class(**_LOCAL), *places, *claims, *(pod(c, **_using(c)) for c in "cd")
+    )
+
+    assert [len(places) for places in shape_of(found, "c").any_of] == [1]
+    assert bar_of(found, "pg-c-c") is None
+    assert (bar_of(found, "pg-d-d") or ("",))[0] == "NoNodeMatches"
