@@ -1,7 +1,8 @@
 """Which pods are meant by their labels: selectors as rows, and which of them match whom.
 
 A gang may have a selector of its own, so that there are as many of them as gangs. Each is kept
-under one label that it asks for, and pods are only tried against those that ask for one of theirs.
+under the labels of which it asks for one, or under the key that it asks for, and pods are only
+tried against those that ask for one of theirs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,6 +67,7 @@ class Selectors:
     def __init__(self) -> None:
         self.rows: Final[dict[Selector, int]] = {}
         self._by_label: Final[dict[tuple[str, str], list[Selector]]] = {}
+        self._by_key: Final[dict[str, list[Selector]]] = {}
         self._others: Final[list[Selector]] = []
 
     def row(self, selector: Selector) -> int:
@@ -73,21 +75,29 @@ class Selectors:
         row = self.rows.get(selector)
         if row is None:
             row = self.rows[selector] = len(self.rows)
-            label = _one_label(selector)
-            if label is None:
-                self._others.append(selector)
-            else:
-                self._by_label.setdefault(label, []).append(selector)
+            self._keep(selector)
         return row
+
+    def _keep(self, selector: Selector) -> None:
+        """File a selector where pods that it may match find it, and find it once."""
+        need = min(selector.needs, key=_width, default=None)
+        match need:
+            case (key, "In", values):
+                for value in values:
+                    self._by_label.setdefault((key, value), []).append(selector)
+            case (key, "Exists", _):
+                self._by_key.setdefault(key, []).append(selector)
+            case _:
+                self._others.append(selector)
 
     def matching(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
         """Return the rows that match pods."""
         if not self.rows:
             return ()
         tried = list(self._others)
-        if self._by_label:
-            for label in labels.items():
-                tried += self._by_label.get(label, ())
+        for label in labels.items():
+            tried += self._by_label.get(label, ())
+            tried += self._by_key.get(label[0], ())
         return tuple(sorted(self.rows[one] for one in tried if one.matches(namespace, labels)))
 
 
@@ -141,9 +151,7 @@ def _holds(need: Need, labels: Mapping[str, str]) -> bool:
     return False
 
 
-def _one_label(selector: Selector) -> tuple[str, str] | None:
-    """Return a label without which nothing matches."""
-    for key, operator, values in selector.needs:
-        if operator == "In" and len(values) == 1:
-            return key, values[0]
-    return None
+def _width(need: Need) -> tuple[int, int]:
+    """Return how much a need lets through, roughly: few values, one key, everything else."""
+    _, operator, values = need
+    return {"In": (0, len(values)), "Exists": (1, 0)}.get(operator, (2, 0))
