@@ -21,13 +21,14 @@ from scheduler.core.decision import (
     Admission,
     BarNumbers,
     MemberNumbers,
+    Missing,
     NodeNumbers,
     Numbers,
     Rejection,
     Stats,
 )
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Floats, Snapshot, Unit, Verdict, leaves_of
+from scheduler.core.model import Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
 from scheduler.core.numbers import node_numbers
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf
 from scheduler.core.place import Failure, Placer
@@ -222,7 +223,7 @@ class Allocation:
 
     def _reject_for_members(self, row: int, unit: Unit) -> None:
         missing = tuple(
-            (leaf.name, leaf.there + leaf.succeeded + len(leaf.waiting), leaf.minimum)
+            Missing(leaf.name, _existing(leaf), leaf.minimum, leaf.gated)
             for leaf in leaves_of(unit.tree)
             if not can_be_satisfied(leaf)
         )
@@ -237,6 +238,10 @@ class Allocation:
     ) -> None:
         is_curable = isinstance(numbers, NodeNumbers) and numbers.is_curable
         self.rejections[row] = Rejection(row, verdict, numbers, is_curable, wakes_on)
+
+
+def _existing(leaf: Leaf) -> int:
+    return leaf.there + leaf.succeeded + len(leaf.waiting) + leaf.gated
 
 
 def _wants(unit: Unit) -> bool:

@@ -11,6 +11,7 @@ __all__ = [
     "Admission",
     "BarNumbers",
     "MemberNumbers",
+    "Missing",
     "NodeNumbers",
     "Numbers",
     "Obstacle",
@@ -76,10 +77,13 @@ class NodeNumbers(NamedTuple):
     placed: int  # of the chunk before it
     needed: int  # in the chunk
     counts: Mapping[Obstacle, int]  # nodes
+    own: Mapping[Obstacle, int]  # nodes among these that only the chunk's own pods closed to it
     lacking: Mapping[int, int]  # resource → nodes that lack only room, and lack it of this one
     largest: Mapping[int, int]  # resource → the most room on a node that lacks only room
-    room: Mapping[int, int]  # resource → room that those nodes had together before the chunk
-    wanted: Mapping[int, int]  # resource → what the chunk asks for in all
+    room: Mapping[int, int]  # resource → room that those nodes have together
+    left: int  # such pods of the chunk without a place, this one included
+    seats: int  # of these, how many those nodes could take if only the chunk's pods were there
+    is_exact: bool  # as soon as those nodes have room for what is left, the chunk has it
     is_curable: bool  # by evicting others
 
 
@@ -99,11 +103,19 @@ class BarNumbers(NamedTuple):
     message: str
 
 
-class MemberNumbers(NamedTuple):
-    """Of each leaf that lacks members: its name, how many there are, how many it needs."""
+class Missing(NamedTuple):
+    """A leaf that lacks members."""
 
-    missing: tuple[tuple[str, int, int], ...]
-    gated: int = 0
+    leaf: str
+    existing: int
+    needed: int
+    gated: int = 0  # of those that exist
+
+
+class MemberNumbers(NamedTuple):
+    """Which leaves lack members."""
+
+    missing: tuple[Missing, ...]
 
 
 Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers

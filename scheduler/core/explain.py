@@ -5,6 +5,7 @@ from typing import Final
 
 from scheduler.core.decision import (
     MemberNumbers,
+    Missing,
     NodeNumbers,
     Obstacle,
     QuotaNumbers,
@@ -12,8 +13,13 @@ from scheduler.core.decision import (
 )
 from scheduler.core.model import NONE, Axes, Kind, Snapshot, Verdict
 
-__all__ = ["explain", "for_kai"]
+__all__ = ["COUNTED_MOST", "MOST", "explain", "for_kai"]
 
+MOST: Final = 2**50  # a pod that asks for more of something is written down with this
+COUNTED_MOST: Final = 2**45  # and with this at its queue
+
+_FEW: Final = 2  # changes that are told
+_MIB: Final = 2**20
 _GIB: Final = 2**30
 _UNIT_OF: Final = {Kind.CPU: "CPU", Kind.MEMORY: "memory", Kind.GPU: "GPU"}
 _OBSTACLES: Final = {
@@ -25,13 +31,27 @@ _OBSTACLES: Final = {
     Obstacle.SELECTOR: ("does not match what it selects", "do not match what it selects"),
     Obstacle.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
     Obstacle.CLAIM: (
-        "cannot reach a claim in use elsewhere",
-        "cannot reach a claim in use elsewhere",
+        "cannot give it a claim that is in use",
+        "cannot give it a claim that is in use",
     ),
     Obstacle.PORT: ("has its host port in use", "have its host port in use"),
     Obstacle.AFFINITY: ("is not near the pods it wants", "are not near the pods it wants"),
     Obstacle.ANTI_AFFINITY: ("is near pods it must avoid", "are near pods it must avoid"),
     Obstacle.SPREAD: ("would make its spread uneven", "would make its spread uneven"),
+}
+_REMEDIES: Final = {
+    Obstacle.CORDONED: "a node is uncordoned",
+    Obstacle.NOT_READY: "a node becomes ready",
+    Obstacle.PRESSURE: "the pressure on a node ends",
+    Obstacle.NO_NETWORK: "a node gets its network",
+    Obstacle.TAINT: "it tolerates the taints of a node",
+    Obstacle.SELECTOR: "it selects other nodes",
+    Obstacle.TOO_SMALL: "it asks for less",
+    Obstacle.CLAIM: "the claim is free",
+    Obstacle.PORT: "the host port is free",
+    Obstacle.AFFINITY: "the pods it wants are there",
+    Obstacle.ANTI_AFFINITY: "the pods it must avoid are gone",
+    Obstacle.SPREAD: "other pods make its spread even",
 }
 
 
@@ -64,71 +84,122 @@ def for_kai(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
 
 
 def _of_quota(snapshot: Snapshot, verdict: Verdict, numbers: QuotaNumbers) -> str:
-    queue = snapshot.queues.names[numbers.queue]
-    kind = numbers.kind
+    queue, kind = snapshot.queues.names[numbers.queue], numbers.kind
+    bound, has = _of_kind(kind, numbers.bound), _of_kind(kind, numbers.allocated)
+    needs = f"{_at_least(kind, numbers.asked)} more {_is_or_are(kind, numbers.asked)} needed"
     over = numbers.allocated + numbers.asked - numbers.bound
-    bound, has, asked = (
-        _of_kind(kind, n) for n in (numbers.bound, numbers.allocated, numbers.asked)
-    )
+    back = f"{_of_kind(kind, over)} of %s {_is_or_are(kind, over)} given back"
+    never = f"It can never start unless %s rises to {_at_least(kind, numbers.asked)}"
+    is_never = numbers.asked > numbers.bound
     if verdict == Verdict.EXCEEDS_LIMIT:
-        return (
-            f"queue {queue} may have at most {bound} and has {has}; {asked} more are needed. It "
-            f"starts when {_of_kind(kind, over)} of the queue are given back, or its limit rises"
-        )
-    return (
+        begin = f"queue {queue} may have at most {bound} and has {has}; {needs}. "
+        if is_never:
+            return f"{begin}{never % 'its limit'}, or it asks for less"
+        return f"{begin}It starts when {back % 'the queue'}, or its limit rises"
+    begin = (
         f"what cannot be preempted may have the quota of queue {queue}, {bound}, and has {has}; "
-        f"{asked} more are needed. It starts when {_of_kind(kind, over)} of that are given back, "
-        "the quota is raised, or it may be preempted"
+        f"{needs}. "
     )
+    if is_never:
+        return f"{begin}{never % 'the quota'}, it asks for less, or it may be preempted"
+    return f"{begin}It starts when {back % 'that'}, the quota is raised, or it may be preempted"
 
 
 def _of_members(numbers: MemberNumbers) -> str:
-    parts = [f"{there} of {needed} exist in {leaf}" for leaf, there, needed in numbers.missing]
-    return f"pods are missing: {', '.join(parts) or 'no sub-group that is missing can be whole'}"
+    missing = numbers.missing
+    if not missing:
+        return "pods are missing: no sub-group that is missing can be whole"
+    until = []
+    if any(it.existing < it.needed for it in missing):
+        until.append("the others exist")
+    if any(it.gated for it in missing):
+        until.append("the gates are gone")
+    told = _listed(_of_leaf(it) for it in missing)
+    return f"pods are missing: {told}. It waits until {' and '.join(until)}"
+
+
+def _of_leaf(it: Missing) -> str:
+    gated = f"{it.gated} of them {'is' if it.gated == 1 else 'are'} gated (schedulingGates)"
+    exist = f"{it.existing} of {it.needed} exist in {it.leaf}"
+    return f"{exist}, {gated}" if it.gated else exist
 
 
 def _of_nodes(snapshot: Snapshot, numbers: NodeNumbers) -> str:
     axes = snapshot.axes
     shape = snapshot.shapes[numbers.shape]
-    asks = _listed(_amount(axes, r, n) for r, n in enumerate(shape.request) if n and r != axes.pods)
+    asks = _listed(_asked(axes, r, n) for r, n in enumerate(shape.request) if n and r != axes.pods)
     begin = f"{numbers.placed} of {numbers.needed} pods have room, the next asks for"
     if numbers.needed == 1:
         begin = "it asks for"
     nodes = len(snapshot.nodes.names)
     found = _listed(_obstacles(axes, numbers)) or "there is none"
-    return f"{begin} {asks or 'nothing'}. Of {_nodes(nodes)} {found}. {_remedy(snapshot, numbers)}"
+    remedy = _remedy(axes, numbers, shape.request)
+    return f"{begin} {asks or 'nothing'}. Of {_nodes(nodes)} {found}. {remedy}"
 
 
 def _obstacles(axes: Axes, numbers: NodeNumbers) -> Iterator[str]:
     for obstacle, count in sorted(numbers.counts.items(), reverse=True):
-        if obstacle != Obstacle.ROOM:
-            yield f"{count} {_OBSTACLES[obstacle][count > 1]}"
+        if obstacle == Obstacle.ROOM:
+            yield _lack_of_room(axes, numbers, count)
             continue
-        lacks = _listed(
-            f"{_amount(axes, r, numbers.largest[r])} at most on one"
-            for r in sorted(numbers.lacking, key=lambda r: (-numbers.lacking[r], r))
-        )
-        yield f"{count} lack{'s' if count == 1 else ''} room ({lacks})"
+        own = numbers.own.get(obstacle, 0)
+        because = f" ({own} because of its own pods)" if own else ""
+        yield f"{count} {_OBSTACLES[obstacle][count > 1]}{because}"
 
 
-def _remedy(snapshot: Snapshot, numbers: NodeNumbers) -> str:
-    axes = snapshot.axes
-    if numbers.verdict == Verdict.NO_NODE_MATCHES:
-        return "It starts when a node appears, or changes, that matches"
-    short = [r for r, n in numbers.wanted.items() if numbers.room[r] < n]
-    if not short:
-        needs = _listed(_amount(axes, r, n) for r, n in _asked_and_lacking(snapshot, numbers))
-        return f"There is enough in all, but in pieces: it starts when one node has {needs} free"
-    gaps = _listed(
-        f"{_amount(axes, r, numbers.wanted[r])} needed, {_amount(axes, r, numbers.room[r])} free"
-        for r in short
-    )
-    return f"In all {gaps}: it starts when the rest is given back"
+def _lack_of_room(axes: Axes, numbers: NodeNumbers, count: int) -> str:
+    lacking = sorted(numbers.lacking, key=lambda r: (-numbers.lacking[r], r))
+    free = _listed(_amount(axes, r, numbers.largest[r]) for r in lacking)
+    if count == 1:
+        return f"1 lacks room ({free} free)"
+    return f"{count} lack room (at most {free} free on one)"
 
 
-def _asked_and_lacking(snapshot: Snapshot, numbers: NodeNumbers) -> Iterator[tuple[int, int]]:
-    for r in sorted(numbers.lacking):
-        yield r, snapshot.shapes[numbers.shape].request[r]
+def _remedy(axes: Axes, numbers: NodeNumbers, request: tuple[int, ...]) -> str:
+    if Obstacle.ROOM not in numbers.counts:
+        return _some_change(numbers)
+    if numbers.seats < numbers.left:
+        return f"Even with nobody else there, {_too_few(numbers)}. {_some_change(numbers)}"
+    starts = "it starts when" if numbers.is_exact else "it can start when"
+    lacking = sorted(numbers.lacking)
+    asked = {r: request[r] * numbers.left for r in lacking}
+    room = _room(axes, numbers, asked)
+    if numbers.verdict == Verdict.FRAGMENTED:
+        return f"There is enough in all, but in pieces: {starts} {room}"
+    short = [r for r in lacking if numbers.largest[r] < numbers.room[r] < asked[r]]
+    if short:
+        free = _listed(_amount(axes, r, numbers.room[r]) for r in short)
+        return f"Together they have {free} free: {starts} {room}"
+    return f"{starts.capitalize()} {room}"
+
+
+def _too_few(numbers: NodeNumbers) -> str:
+    if numbers.placed + numbers.left == numbers.needed:
+        return f"there is room for only {numbers.placed + numbers.seats} of {numbers.needed} pods"
+    return f"there is room for only {numbers.seats} of {numbers.left} such pods"
+
+
+def _room(axes: Axes, numbers: NodeNumbers, asked: dict[int, int]) -> str:
+    """Return which room would do for the pods that are left."""
+    needs = _listed(_amount(axes, r, n) for r, n in asked.items())
+    is_one = numbers.counts[Obstacle.ROOM] == 1
+    if numbers.left == 1:
+        return f"{'that node' if is_one else 'one of them'} has {needs} free"
+    who = "that node has" if is_one else "they have"
+    return f"{who} room for {numbers.left} such pods ({needs})"
+
+
+def _some_change(numbers: NodeNumbers) -> str:
+    """Say what could open a node to it, the nearest first; of each node only one thing is known."""
+    counts, own = numbers.counts, numbers.own
+    foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
+    changes = [_REMEDIES[it] for it in sorted(foreign, reverse=True)[:_FEW]]
+    if Obstacle.CLAIM not in counts:
+        changes.append("a node that matches is added")
+    if not changes:
+        return "It can never start: its own pods are in each other's way"
+    changes[-1] = f"or {changes[-1]}" if changes[1:] else changes[-1]
+    return f"It can start when {_listed(changes)}"
 
 
 def _for_kai(axes: Axes, numbers: NodeNumbers) -> Iterator[str]:
@@ -139,7 +210,19 @@ def _for_kai(axes: Axes, numbers: NodeNumbers) -> Iterator[str]:
         yield f"{count} node(s) didn't have enough resources: {axes.names[r]}"
 
 
+def _asked(axes: Axes, resource: int, number: int) -> str:
+    """Return what a pod asks for; a number that is cut off is not told."""
+    if number < MOST:
+        return _amount(axes, resource, number)
+    kind = axes.kinds[resource]
+    is_told = kind != NONE and (kind != Kind.GPU or resource in axes.gpus)
+    unit = _UNIT_OF[Kind(kind)] if is_told else axes.names[resource]
+    return f"more {unit} than any node can have"
+
+
 def _amount(axes: Axes, resource: int, number: int) -> str:
+    if resource == axes.pods:
+        return f"{number} place{'' if number == 1 else 's'} for pods"
     kind = axes.kinds[resource]
     if kind == NONE:
         return f"{number} {axes.names[resource]}"
@@ -148,10 +231,26 @@ def _amount(axes: Axes, resource: int, number: int) -> str:
     return _of_kind(Kind(kind), number)
 
 
+def _at_least(kind: Kind, number: int) -> str:
+    """Return an amount that may be cut off."""
+    return ("at least " if number >= COUNTED_MOST else "") + _of_kind(kind, number)
+
+
 def _of_kind(kind: Kind, number: int) -> str:
-    whole = number / _GIB if kind == Kind.MEMORY else number / 1000
-    unit = "GiB memory" if kind == Kind.MEMORY else _UNIT_OF[kind]
-    return f"{whole:.3f}".rstrip("0").rstrip(".") + f" {unit}"
+    if kind != Kind.MEMORY:
+        return f"{_short(number / 1000)} {_UNIT_OF[kind]}"
+    if 0 < number < _GIB / 100:
+        return f"{_short(number / _MIB)} MiB memory"
+    return f"{_short(number / _GIB)} GiB memory"
+
+
+def _is_or_are(kind: Kind, number: int) -> str:
+    one = _GIB if kind == Kind.MEMORY else 1000
+    return "is" if number <= one else "are"
+
+
+def _short(number: float) -> str:
+    return f"{number:.3f}".rstrip("0").rstrip(".")
 
 
 def _nodes(number: int) -> str:

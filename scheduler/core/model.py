@@ -263,6 +263,7 @@ class Leaf:
     slots: tuple[Slot, ...] = ()
     later: int = 0  # pods that do not exist yet, those with slots included
     later_shape: int = NONE
+    gated: int = 0  # pods that may not be placed yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """How many nodes could not take a pod, and why: one obstacle for each node, the first."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from scheduler.core.decision import NodeNumbers, Obstacle
 from scheduler.core.feasible import FIXED, MOVING
 from scheduler.core.field import Field
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Bools, Verdict
+from scheduler.core.model import NONE, Bools, Ints, Shape, Slot, Verdict
 from scheduler.core.place import Failure
 
 __all__ = ["node_numbers"]
@@ -16,33 +18,49 @@ def node_numbers(
     ledger: Ledger, field: Field, failure: Failure, shapes: tuple[int, ...]
 ) -> NodeNumbers:
     """Look at all nodes as the pod did for which there was none; then roll the ledger back."""
-    counts: dict[Obstacle, int] = {}
-    left = np.ones(len(ledger.idle), dtype=np.bool_)
-    for obstacle, mask in _masks(ledger, field):
-        lost = int((left & ~mask).sum())
-        if lost:
-            counts[obstacle] = lost
-        left &= mask
+    lost, left = _lost(ledger, field)
+    counts = {obstacle: int(nodes.sum()) for obstacle, nodes in lost.items()}
     asked = [(r, n) for r, n in enumerate(field.shape.request) if n]
     lacking = {r: int((left & (ledger.room[:, r] < n)).sum()) for r, n in asked}
-    largest = {r: int(ledger.room[left, r].max(initial=0)) for r, _ in asked}
-    if left.any():
-        counts[Obstacle.ROOM] = int(left.sum())
+    here = ledger.room[left]
+    _give_up(ledger, failure.slots[failure.placed + 1 :])
+    after = ledger.room[left]
     ledger.roll_back(failure.checkpoint)
-    wanted = _wanted(ledger, shapes)
-    room = {r: int(np.maximum(ledger.room[left, r], 0).sum()) for r in wanted}
+    _give_up(ledger, failure.slots)
+    own = _own(ledger, field.shape, lost)
+    before = ledger.room[left]
+    ledger.roll_back(failure.checkpoint)
+    alike = _alike(ledger, shapes, failure)
+    rest = len(shapes) - failure.placed
+    whole = ledger.snapshot.nodes.allocatable[left]
     return NodeNumbers(
-        verdict=_verdict(bool(left.any()), room, wanted),
+        verdict=_verdict(before, _wanted(ledger, shapes)),
         shape=failure.shape,
         placed=failure.placed,
         needed=len(shapes),
         counts=counts,
+        own=own,
         lacking={r: n for r, n in lacking.items() if n},
-        largest=largest,
-        room=room,
-        wanted=wanted,
+        largest={r: int(here[:, r].max(initial=0)) for r, _ in asked},
+        room={r: int(np.maximum(here[:, r], 0).sum()) for r, _ in asked},
+        left=alike,
+        seats=_seats(whole - (before - after), field.shape),
+        is_exact=alike == rest and (rest == 1 or field.is_unmoved),
         is_curable=any(obstacle in counts for obstacle in _CURABLE),
     )
+
+
+def _lost(ledger: Ledger, field: Field) -> tuple[dict[Obstacle, Bools], Bools]:
+    """Return the nodes by what is in the way there, and those of which only room is missing."""
+    lost: dict[Obstacle, Bools] = {}
+    left = np.ones(len(ledger.idle), dtype=np.bool_)
+    for obstacle, mask in _masks(ledger, field):
+        if (left & ~mask).any():
+            lost[obstacle] = left & ~mask
+        left = left & mask
+    if left.any():
+        lost[Obstacle.ROOM] = left
+    return lost, left
 
 
 def _masks(ledger: Ledger, field: Field) -> list[tuple[Obstacle, Bools]]:
@@ -55,6 +73,40 @@ def _masks(ledger: Ledger, field: Field) -> list[tuple[Obstacle, Bools]]:
     return masks
 
 
+def _give_up(ledger: Ledger, slots: tuple[Slot | None, ...]) -> None:
+    for slot in slots:
+        if slot is not None:
+            ledger.give(slot.node, slot.shape)
+
+
+def _own(ledger: Ledger, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[Obstacle, int]:
+    """Count the nodes that were lost to it, and are open as long as its chunk is nowhere."""
+    moving = [(it, rule) for it, _, rule in MOVING if it in lost]
+    passed = np.ones(len(ledger.idle), dtype=np.bool_)
+    for _, rule in moving:
+        passed &= rule(ledger, shape)
+    own = {it: int((lost[it] & passed).sum()) for it, _ in moving}
+    return {it: n for it, n in own.items() if n}
+
+
+def _alike(ledger: Ledger, shapes: tuple[int, ...], failure: Failure) -> int:
+    """Count the pods without a place that ask for the same; a promise of a node does not matter."""
+    every = ledger.snapshot.shapes
+    it = replace(every[failure.shape], nominated=NONE)
+    rest = shapes[failure.placed :]
+    same = {one for one in set(rest) if replace(every[one], nominated=NONE) == it}
+    return sum([one in same for one in rest])
+
+
+def _seats(whole: Ints, shape: Shape) -> int:
+    """Count the pods of a shape for which there would be room, [node, resource]."""
+    asked = [r for r, n in enumerate(shape.request) if n]
+    if not asked or not len(whole):
+        return 0
+    request = np.array([shape.request[r] for r in asked])
+    return int(np.maximum(whole[:, asked] // request, 0).min(axis=1).sum())
+
+
 def _wanted(ledger: Ledger, shapes: tuple[int, ...]) -> dict[int, int]:
     wanted: dict[int, int] = {}
     for shape in shapes:
@@ -64,10 +116,11 @@ def _wanted(ledger: Ledger, shapes: tuple[int, ...]) -> dict[int, int]:
     return wanted
 
 
-def _verdict(has_candidates: bool, room: dict[int, int], wanted: dict[int, int]) -> Verdict:
-    if not has_candidates:
+def _verdict(room: Ints, wanted: dict[int, int]) -> Verdict:
+    """Judge by the nodes of which only room is missing, as they are without the chunk."""
+    if not len(room):
         return Verdict.NO_NODE_MATCHES
-    would_do = all(room[r] >= n for r, n in wanted.items())
+    would_do = all(np.maximum(room[:, r], 0).sum() >= n for r, n in wanted.items())
     return Verdict.FRAGMENTED if would_do else Verdict.NO_CAPACITY
 
 

@@ -21,6 +21,7 @@ class Failure(NamedTuple):
     shape: int
     placed: int
     checkpoint: int  # to which the ledger must be rolled back
+    slots: tuple[Slot | None, ...] = ()  # what each pod of the chunk gives up
 
 
 class _Seat(NamedTuple):
@@ -71,7 +72,7 @@ class Placer:
                 slot = slots[j] if pod != NONE and j < len(slots) else None
                 node = self._node_for(shape, slot)
                 if node == NONE:
-                    return Failure(shape, len(seats), checkpoint)
+                    return Failure(shape, len(seats), checkpoint, _slots(parts, progress))
                 is_now = self.ledger.fits_idle(node, shape)
                 self.ledger.take(node, shape, is_now=is_now)
                 seats.append(_Seat(i, pod, node, shape, is_now))
@@ -121,6 +122,15 @@ class Placer:
         if seat.is_now:
             self.ledger.postpone(seat.node, seat.shape)
         return seat._replace(is_now=False)
+
+
+def _slots(parts: Chunk, progress: Progress) -> tuple[Slot | None, ...]:
+    """Return for each pod of a chunk, those to come included, the slot that it gives up."""
+    found: list[Slot | None] = []
+    for part in parts:
+        taken = progress.slots(part.leaf)[: len(part.pods)]
+        found += [*taken, *[None] * (len(part.pods) + part.later - len(taken))]
+    return tuple(found)
 
 
 def _with_those_now(progress: Progress, parts: Chunk, seats: list[_Seat]) -> Progress:

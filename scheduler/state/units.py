@@ -102,6 +102,7 @@ class Units:
             slots=self.holdings.of(gang, name, self.shapes),
             later=later,
             later_shape=self.shapes.row(kin) if kin != NONE and later else NONE,
+            gated=self.heads.of(gang, name, GATED),
         )
 
     def _age(self, gang: Gang) -> tuple[int, str, Key]:
@@ -124,7 +125,11 @@ class Units:
             priority=standing.priority,
             is_preemptible=standing.is_preemptible,
             tree=Leaf(
-                DEFAULT, 1, waiting=(row,) if state == WAITING else (), there=int(state == THERE)
+                DEFAULT,
+                1,
+                waiting=(row,) if state == WAITING else (),
+                there=int(state == THERE),
+                gated=int(state == GATED),
             ),
             bar=self.bars.of_alone(kin),
             is_kept=state == THERE,

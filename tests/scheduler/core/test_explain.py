@@ -8,14 +8,16 @@ import pytest
 from scheduler.core.decision import (
     BarNumbers,
     MemberNumbers,
+    Missing,
     NodeNumbers,
     Numbers,
     Obstacle,
     QuotaNumbers,
     Rejection,
 )
-from scheduler.core.explain import explain, for_kai
+from scheduler.core.explain import COUNTED_MOST, MOST, explain, for_kai
 from scheduler.core.model import NONE, Axes, Kind, Snapshot, Verdict
+from scheduler.state import amounts
 from tests.support.case import Case, ids
 from tests.support.snapshots import GIB, Builder, Node, Queue, shape
 
@@ -27,6 +29,7 @@ def snapshot() -> Snapshot:
     build = Builder(nodes=[Node()] * 4, queues=[Queue("department"), Queue("team")])
     build.shape(shape(gpu=8, cpu=0.5, memory=1.5))
     build.shape(shape(cpu=0, memory=0))
+    build.shape(shape(cpu=MOST / 1000, memory=MOST / GIB))
     return build.snapshot()
 
 
@@ -43,10 +46,13 @@ def nodes(verdict: Verdict, counts: dict[Obstacle, int], **more: Any) -> Rejecti
         "placed": 0,
         "needed": 1,
         "counts": counts,
+        "own": {},
         "lacking": {},
         "largest": {},
         "room": {},
-        "wanted": {},
+        "left": 1,
+        "seats": 1,
+        "is_exact": True,
         "is_curable": False,
     }
     return rejected(verdict, NodeNumbers(**{**table, **more}))
@@ -57,14 +63,18 @@ def quota(verdict: Verdict, kind: Kind, *amounts: int) -> Rejection:
     return rejected(verdict, QuotaNumbers(1, kind, *amounts))
 
 
+def members(*missing: Missing) -> Rejection:
+    """Return a rejection for lack of members."""
+    return rejected(Verdict.PODS_MISSING, MemberNumbers(missing))
+
+
 SHORT: Final[dict[str, Any]] = {
     "lacking": {GPU: 2, CPU: 1},
     "largest": {CPU: 250, MEMORY: GIB, POD: 3, GPU: 4000},
-    "room": {CPU: 9000, MEMORY: 9 * GIB, POD: 9, GPU: 6000},
-    "wanted": {CPU: 500, MEMORY: GIB, POD: 1, GPU: 8000},
+    "room": {CPU: 300, MEMORY: 9 * GIB, POD: 9, GPU: 6000},
 }
 ASKS: Final = "it asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes"
-MATCH: Final = "It starts when a node appears, or changes, that matches"
+ADDED: Final = "a node that matches is added"
 NO_MATCH, SCATTERED, NO_ROOM = Verdict.NO_NODE_MATCHES, Verdict.FRAGMENTED, Verdict.NO_CAPACITY
 
 # a rejection -> the sentence
@@ -78,60 +88,181 @@ SENTENCES: list[Case[Rejection, str]] = [
         "a limit in GPUs",
         quota(Verdict.EXCEEDS_LIMIT, Kind.GPU, 8000, 6000, 3000),
         "queue team may have at most 8 GPU and has 6 GPU; 3 GPU more are needed. It starts when "
-        "1 GPU of the queue are given back, or its limit rises",
+        "1 GPU of the queue is given back, or its limit rises",
     ),
     Case(
         "a limit in memory",
-        quota(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, 2 * GIB, GIB, 5 * GIB // 2),
-        "queue team may have at most 2 GiB memory and has 1 GiB memory; 2.5 GiB memory more are "
+        quota(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, 3 * GIB, 2 * GIB, 5 * GIB // 2),
+        "queue team may have at most 3 GiB memory and has 2 GiB memory; 2.5 GiB memory more are "
         "needed. It starts when 1.5 GiB memory of the queue are given back, or its limit rises",
+    ),
+    Case(
+        "memory of which there is little",
+        quota(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, 2**20, 2**20, 2**10),
+        "queue team may have at most 1 MiB memory and has 1 MiB memory; 0.001 MiB memory more is "
+        "needed. It starts when 0.001 MiB memory of the queue is given back, or its limit rises",
+    ),
+    Case(
+        "as much as the limit is possible",
+        quota(Verdict.EXCEEDS_LIMIT, Kind.GPU, 2000, 1000, 2000),
+        "queue team may have at most 2 GPU and has 1 GPU; 2 GPU more are needed. It starts when "
+        "1 GPU of the queue is given back, or its limit rises",
+    ),
+    Case(
+        "more than the limit is not",
+        quota(Verdict.EXCEEDS_LIMIT, Kind.GPU, 2000, 0, 3000),
+        "queue team may have at most 2 GPU and has 0 GPU; 3 GPU more are needed. It can never "
+        "start unless its limit rises to 3 GPU, or it asks for less",
+    ),
+    Case(
+        "an amount that was cut off is told as such",
+        quota(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, GIB, 0, 2**45),
+        "queue team may have at most 1 GiB memory and has 0 GiB memory; at least 32768 GiB memory "
+        "more are needed. It can never start unless its limit rises to at least 32768 GiB memory, "
+        "or it asks for less",
     ),
     Case(
         "a quota in CPU",
         quota(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, Kind.CPU, 1000, 100, 901),
         "what cannot be preempted may have the quota of queue team, 1 CPU, and has 0.1 CPU; 0.901 "
-        "CPU more are needed. It starts when 0.001 CPU of that are given back, the quota is "
+        "CPU more is needed. It starts when 0.001 CPU of that is given back, the quota is "
         "raised, or it may be preempted",
     ),
     Case(
+        "more than the quota",
+        quota(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, Kind.GPU, 2000, 0, 3000),
+        "what cannot be preempted may have the quota of queue team, 2 GPU, and has 0 GPU; 3 GPU "
+        "more are needed. It can never start unless the quota rises to 3 GPU, it asks for less, "
+        "or it may be preempted",
+    ),
+    Case(
         "members that are missing",
-        rejected(Verdict.PODS_MISSING, MemberNumbers((("driver", 0, 1), ("worker", 3, 4)))),
-        "pods are missing: 0 of 1 exist in driver, 3 of 4 exist in worker",
+        members(Missing("driver", 0, 1), Missing("worker", 3, 4)),
+        "pods are missing: 0 of 1 exist in driver, 3 of 4 exist in worker. It waits until the "
+        "others exist",
+    ),
+    Case(
+        "members that are gated",
+        members(Missing("default", 2, 2, gated=1)),
+        "pods are missing: 2 of 2 exist in default, 1 of them is gated (schedulingGates). It waits "
+        "until the gates are gone",
+    ),
+    Case(
+        "some are missing and some are gated",
+        members(Missing("default", 3, 4, gated=2)),
+        "pods are missing: 3 of 4 exist in default, 2 of them are gated (schedulingGates). It "
+        "waits until the others exist and the gates are gone",
     ),
     Case(
         "nobody in particular is missing",
-        rejected(Verdict.PODS_MISSING, MemberNumbers(())),
+        members(),
         "pods are missing: no sub-group that is missing can be whole",
     ),
-    Case("no nodes at all", nodes(NO_MATCH, {}), f"{ASKS} there is none. {MATCH}"),
+    Case(
+        "no nodes at all",
+        nodes(NO_MATCH, {}),
+        f"{ASKS} there is none. It can start when {ADDED}",
+    ),
     Case(
         "of several obstacles the last comes first: it is the nearest to a fit",
-        nodes(NO_MATCH, {Obstacle.CORDONED: 1, Obstacle.TOO_SMALL: 3}),
-        f"{ASKS} 3 are too small even when empty, 1 is cordoned. {MATCH}",
+        nodes(NO_MATCH, {Obstacle.TAINT: 1, Obstacle.CORDONED: 1, Obstacle.TOO_SMALL: 2}),
+        f"{ASKS} 2 are too small even when empty, 1 has a taint that it does not tolerate, 1 is "
+        f"cordoned. It can start when it asks for less, it tolerates the taints of a node, or "
+        f"{ADDED}",
     ),
     Case(
         "who asks for nothing",
         nodes(NO_MATCH, {}, shape=1),
-        f"it asks for nothing. Of 4 nodes there is none. {MATCH}",
+        f"it asks for nothing. Of 4 nodes there is none. It can start when {ADDED}",
+    ),
+    Case(
+        "who asks for more than there are numbers",
+        nodes(NO_MATCH, {Obstacle.TOO_SMALL: 4}, shape=2),
+        "it asks for more CPU than any node can have, more memory than any node can have. Of 4 "
+        f"nodes 4 are too small even when empty. It can start when it asks for less, or {ADDED}",
     ),
     Case(
         "how far a gang got",
         nodes(NO_MATCH, {Obstacle.PORT: 4}, placed=2, needed=5),
         "2 of 5 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 4 "
-        f"have its host port in use. {MATCH}",
+        f"have its host port in use. It can start when the host port is free, or {ADDED}",
+    ),
+    Case(
+        "what its own pods are in the way of does not go",
+        nodes(NO_MATCH, {Obstacle.PORT: 4}, own={Obstacle.PORT: 4}),
+        f"{ASKS} 4 have its host port in use (4 because of its own pods). It can start when "
+        f"{ADDED}",
+    ),
+    Case(
+        "what only some of its own pods are in the way of does",
+        nodes(NO_MATCH, {Obstacle.PORT: 4}, own={Obstacle.PORT: 3}),
+        f"{ASKS} 4 have its host port in use (3 because of its own pods). It can start when the "
+        f"host port is free, or {ADDED}",
+    ),
+    Case(
+        "a claim in use is not free on a node that is added",
+        nodes(NO_MATCH, {Obstacle.CLAIM: 4}),
+        f"{ASKS} 4 cannot give it a claim that is in use. It can start when the claim is free",
+    ),
+    Case(
+        "nothing would change that its pods share a claim of one pod",
+        nodes(NO_MATCH, {Obstacle.CLAIM: 4}, own={Obstacle.CLAIM: 4}),
+        f"{ASKS} 4 cannot give it a claim that is in use (4 because of its own pods). It can never "
+        "start: its own pods are in each other's way",
     ),
     Case(
         "no capacity: what most nodes lack first",
         nodes(NO_ROOM, {Obstacle.ROOM: 2, Obstacle.TAINT: 1}, **SHORT),
-        f"{ASKS} 2 lack room (4 GPU at most on one, 0.25 CPU at most on one), 1 has a taint that "
-        "it does not tolerate. In all 8 GPU needed, 6 GPU free: it starts when the rest is given "
-        "back",
+        f"{ASKS} 2 lack room (at most 4 GPU, 0.25 CPU free on one), 1 has a taint that it does not "
+        "tolerate. Together they have 0.3 CPU, 6 GPU free: it starts when one of them has 0.5 CPU, "
+        "8 GPU free",
+    ),
+    Case(
+        "several pods are left",
+        nodes(NO_ROOM, {Obstacle.ROOM: 2}, **SHORT, needed=3, placed=1, left=2, seats=2),
+        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 2 "
+        "lack room (at most 4 GPU, 0.25 CPU free on one). Together they have 0.3 CPU, 6 GPU free: "
+        "it starts when they have room for 2 such pods (1 CPU, 16 GPU)",
+    ),
+    Case(
+        "one node has all that is free",
+        nodes(NO_ROOM, {Obstacle.ROOM: 1}, **{**SHORT, "room": SHORT["largest"]}),
+        f"{ASKS} 1 lacks room (4 GPU, 0.25 CPU free). It starts when that node has 0.5 CPU, 8 GPU "
+        "free",
+    ),
+    Case(
+        "more may be needed than room for those that are left",
+        nodes(NO_ROOM, {Obstacle.ROOM: 1}, **{**SHORT, "room": SHORT["largest"]}, is_exact=False),
+        f"{ASKS} 1 lacks room (4 GPU, 0.25 CPU free). It can start when that node has 0.5 CPU, "
+        "8 GPU free",
+    ),
+    Case(
+        "too little even without the others",
+        nodes(
+            NO_ROOM,
+            {Obstacle.ROOM: 2, Obstacle.CORDONED: 1},
+            **SHORT,
+            needed=3,
+            placed=1,
+            left=2,
+        ),
+        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 2 "
+        "lack room (at most 4 GPU, 0.25 CPU free on one), 1 is cordoned. Even with nobody else "
+        "there, there is room for only 2 of 3 pods. It can start when a node is uncordoned, or "
+        f"{ADDED}",
+    ),
+    Case(
+        "too little for those of one kind",
+        nodes(NO_ROOM, {Obstacle.ROOM: 4}, **SHORT, needed=9, placed=1, left=2),
+        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 4 "
+        "lack room (at most 4 GPU, 0.25 CPU free on one). Even with nobody else there, there is "
+        f"room for only 1 of 2 such pods. It can start when {ADDED}",
     ),
     Case(
         "in pieces",
-        nodes(SCATTERED, {Obstacle.ROOM: 1}, **{**SHORT, "room": {**SHORT["room"], GPU: 8000}}),
-        f"{ASKS} 1 lacks room (4 GPU at most on one, 0.25 CPU at most on one). There is enough in "
-        "all, but in pieces: it starts when one node has 0.5 CPU, 8 GPU free",
+        nodes(SCATTERED, {Obstacle.ROOM: 2}, **{**SHORT, "room": {**SHORT["room"], GPU: 8000}}),
+        f"{ASKS} 2 lack room (at most 4 GPU, 0.25 CPU free on one). There is enough in all, but in "
+        "pieces: it starts when one of them has 0.5 CPU, 8 GPU free",
     ),
     Case(
         "places for pods have no unit of their own",
@@ -141,10 +272,9 @@ SENTENCES: list[Case[Rejection, str]] = [
             lacking={POD: 4},
             largest={POD: 0},
             room={POD: 0},
-            wanted={POD: 1},
         ),
-        f"{ASKS} 4 lack room (0 pods at most on one). In all 1 pods needed, 0 pods free: it starts "
-        "when the rest is given back",
+        f"{ASKS} 4 lack room (at most 0 places for pods free on one). It starts when one of them "
+        "has 1 place for pods free",
     ),
 ]
 
@@ -153,6 +283,11 @@ SENTENCES: list[Case[Rejection, str]] = [
 def test_sentences(case: Case[Rejection, str]) -> None:
     """Whole sentences: what is asked for, what there is, what would change it."""
     assert explain(snapshot(), case.given) == case.want
+
+
+def test_numbers_are_cut_off_where_the_state_does() -> None:
+    """The core cannot ask it."""
+    assert (MOST, COUNTED_MOST) == (amounts.MOST, amounts.COUNTED_MOST)
 
 
 def test_one_node_is_one() -> None:
@@ -168,12 +303,12 @@ def test_one_node_is_one() -> None:
 @pytest.mark.parametrize("obstacle", Obstacle)
 def test_every_obstacle_has_words(obstacle: Obstacle) -> None:
     """For one node, for several, and for KAI's tools."""
-    more = {"lacking": {GPU: 3}, "largest": {GPU: 0}, "room": {GPU: 0}, "wanted": {GPU: 1}}
+    more = {"lacking": {GPU: 3}, "largest": {GPU: 0}, "room": {GPU: 0}}
     one, several = (
         nodes(NO_ROOM, {obstacle: n}, **({**more, "lacking": {GPU: n}})) for n in (1, 3)
     )
     phrases = [
-        explain(snapshot(), it).split("Of 4 nodes ")[1].split(". In")[0] for it in (one, several)
+        explain(snapshot(), it).split("Of 4 nodes ")[1].split(". It")[0] for it in (one, several)
     ]
     assert phrases[0].startswith("1 ")
     assert phrases[1].startswith("3 ")

@@ -8,7 +8,18 @@ import pytest
 from scheduler.core.chunks import Progress, chunk
 from scheduler.core.decision import NodeNumbers, Obstacle
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Bools, Leaf, NodeFault, Shape, Snapshot, Spread, Term, Verdict
+from scheduler.core.model import (
+    Bools,
+    Cause,
+    Leaf,
+    NodeFault,
+    Shape,
+    Slot,
+    Snapshot,
+    Spread,
+    Term,
+    Verdict,
+)
 from scheduler.core.numbers import node_numbers
 from scheduler.core.place import Failure, Placer
 from scheduler.core.policy import Policies
@@ -28,7 +39,11 @@ def numbers_of(
     build = Builder(nodes=nodes)
     waiting = tuple(pod for one in pods for pod in build.pods(1, one))
     build.unit(Leaf("a", len(pods), waiting))
-    snapshot = build.snapshot(neighbours=neighbours(len(nodes), **crowd))
+    return failed(build.snapshot(neighbours=neighbours(len(nodes), **crowd)), policies)
+
+
+def failed(snapshot: Snapshot, policies: Policies = POLICIES) -> NodeNumbers:
+    """Return the numbers of the first unit, which does not fit."""
     ledger = Ledger(snapshot)
     placer = Placer(ledger, policies)
     parts = chunk(snapshot.units[0].tree)
@@ -166,7 +181,7 @@ def test_numbers(case: Case[tuple[list[Node], list[Shape]], Told]) -> None:
 
 
 def test_what_is_lacking_and_how_much_there_is() -> None:
-    """Of each resource: nodes that lack it, the most on one, what is free, what is asked for."""
+    """Of each resource: nodes that lack it, the most on one, what is free on all of them."""
     nodes = [
         Node(gpu=8, used_gpu=6, cpu=10),
         Node(gpu=8, used_gpu=1, cpu=9, used_cpu=8),
@@ -177,7 +192,77 @@ def test_what_is_lacking_and_how_much_there_is() -> None:
     assert got.lacking == {GPU: 1, CPU: 1}
     assert got.largest == {CPU: 10_000, MEMORY: 512 * GIB, POD: 110, GPU: 7_000}
     assert got.room == {CPU: 11_000, MEMORY: 1024 * GIB, POD: 220, GPU: 9_000}
-    assert got.wanted == {CPU: 5_000, MEMORY: 4 * GIB, POD: 2, GPU: 5_000}
+
+
+FOUR: Final = shape(gpu=4)
+FIVE: Final = shape(gpu=5)
+
+# nodes, the pods of a gang -> such pods that are left, seats for them without others, is it exact
+HOPES: list[Case[tuple[list[Node], list[Shape]], tuple[int, int, bool]]] = [
+    Case("one pod", ([FULL, FULL], [BIG]), (1, 2, True)),
+    Case("several", ([Node(used_gpu=4), FULL], [FOUR] * 4), (3, 3, True)),
+    Case("more than all nodes have", ([Node(used_gpu=4)], [FOUR] * 3), (2, 1, True)),
+    Case("in pieces even when empty", ([FULL, FULL], [FIVE] * 3), (3, 2, True)),
+    Case("nobody else is there", ([Node()], [FOUR] * 3), (1, 0, True)),
+    Case("others of the gang are in the way", ([Node()], [ONE, BIG]), (1, 0, True)),
+    Case("nodes that do not match are no seats", ([FULL, Node(gpu=1)], [BIG]), (1, 1, True)),
+    Case("what is still to come differs", ([FULL], [ONE, FOUR]), (1, 8, False)),
+    Case("the same but for a promise", ([FULL], [ONE, shape(gpu=1, nominated=0)]), (2, 8, True)),
+    Case("the last one, whom others move", (ZONES, [HERMIT] * 2), (1, 8, True)),
+    Case("not the last one", (ZONES, [HERMIT] * 3), (2, 8, False)),
+    Case("more than a node has in all", ([Node(used_gpu=9)], [BIG]), (1, 1, True)),
+]
+
+
+@pytest.mark.parametrize("case", HOPES, ids=ids)
+def test_what_others_could_give_back(
+    case: Case[tuple[list[Node], list[Shape]], tuple[int, int, bool]],
+) -> None:
+    """On the nodes of which only room is missing, and beside the gang's own pods."""
+    nodes, pods = case.given
+    got = numbers_of(nodes, *pods)
+    assert (got.left, got.seats, got.is_exact) == case.want
+
+
+ONE_PORT: Final = shape(takes=(0,), avoids=(0,))
+
+# nodes, the pods of a gang -> nodes that only its own pods closed
+OWN: list[Case[tuple[list[Node], list[Shape]], dict[Obstacle, int]]] = [
+    Case("room", ([Node(gpu=1)], [ONE] * 2), {}),
+    Case("its port", ([Node(), Node()], [ONE_PORT] * 3), {Obstacle.PORT: 2}),
+    Case("its foes", (ZONES, [HERMIT] * 2), {Obstacle.ANTI_AFFINITY: 1}),
+    Case("friends that are nowhere", ([Node(labels=(0,))], [shape(near=(Term(0, 0),))]), {}),
+    Case("a claim", ([Node()], [shape(own_claims=(0,))] * 2), {Obstacle.CLAIM: 1}),
+]
+
+
+@pytest.mark.parametrize("case", OWN, ids=ids)
+def test_nodes_that_only_its_own_pods_closed(
+    case: Case[tuple[list[Node], list[Shape]], dict[Obstacle, int]],
+) -> None:
+    """They are in nobody else's hand."""
+    nodes, pods = case.given
+    assert dict(numbers_of(nodes, *pods).own) == case.want
+
+
+def test_its_own_slots_are_given_up_for_it() -> None:
+    """They are no room of others: not on one node, not on all, and not for the verdict."""
+    build = Builder(nodes=[Node(gpu=2, used_gpu=2), Node(gpu=2, used_gpu=1)])
+    slots = (Slot(0, build.shape(ONE), Cause.ANTICIPATED),) * 2
+    build.unit(Leaf("a", 2, build.pods(2, shape(gpu=2)), slots=slots))
+    numbers = failed(build.snapshot())
+    assert (numbers.verdict, numbers.placed, numbers.largest[GPU]) == (NO_ROOM, 0, 1000)
+    assert (numbers.room[GPU], numbers.left, numbers.seats) == (2000, 2, 2)
+
+
+def test_all_slots_of_the_chunk_make_the_verdict() -> None:
+    """Also those of pods that were not tried any more."""
+    nodes = [Node(gpu=2, used_gpu=used) for used in (2, 2, 1, 1)]
+    build = Builder(nodes=nodes)
+    slots = tuple(Slot(node, build.shape(ONE), Cause.ANTICIPATED) for node in (0, 1))
+    build.unit(Leaf("a", 2, build.pods(2, shape(gpu=2)), slots=slots))
+    numbers = failed(build.snapshot())
+    assert (numbers.verdict, numbers.placed, numbers.room[GPU]) == (SCATTERED, 0, 3000)
 
 
 def test_what_a_site_filters_counts_as_not_selected() -> None:

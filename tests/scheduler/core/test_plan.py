@@ -8,6 +8,7 @@ from scheduler.core.decision import (
     Admission,
     BarNumbers,
     MemberNumbers,
+    Missing,
     NodeNumbers,
     Plan,
     QuotaNumbers,
@@ -280,10 +281,10 @@ def test_groups_are_told_by_what_is_missing_of_them() -> None:
     """Leaf by leaf: how many there are, how many are needed."""
     build = Builder(nodes=EIGHT)
     first = Leaf("driver", 1, build.pods(1, GPU))
-    second = Leaf("worker", 4, build.pods(2, GPU), there=1)
+    second = Leaf("worker", 6, build.pods(2, GPU), there=1, succeeded=1, gated=1)
     build.unit(Group("all", 2, (first, second)))
     (rejection,) = plan(build.snapshot(), POLICIES).rejections
-    assert rejection.numbers == MemberNumbers((("worker", 3, 4),))
+    assert rejection.numbers == MemberNumbers((Missing("worker", 5, 6, gated=1),))
     assert rejection.wakes_on == {"unit:0"}
     assert not rejection.is_curable
 
@@ -295,7 +296,7 @@ def test_what_can_never_join_is_told() -> None:
     build.unit(Group("all", 1, (first, second)))
     got = plan(build.snapshot(), POLICIES)
     assert told(got) == ["0: 0!", "0 PodsMissing"]
-    assert got.rejections[0].numbers == MemberNumbers((("b", 1, 2),))
+    assert got.rejections[0].numbers == MemberNumbers((Missing("b", 1, 2),))
 
 
 def test_nothing_is_held_for_what_is_not_needed() -> None:

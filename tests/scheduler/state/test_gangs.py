@@ -57,6 +57,17 @@ def test_seats(case: Case[tuple[dict[str, Any], str], str]) -> None:
         assert (len(leaf.waiting), leaf.there) == (1, 1)
 
 
+def test_pods_that_a_gate_holds_are_counted() -> None:
+    """They exist, and do not wait; of those on their own as well."""
+    gated: dict[str, Any] = {"schedulingGates": [{"name": "x"}]}
+
+    found = encoded(group("g"), pod("p", "g"), pod("q", "g", **gated), pod("r", **gated))
+
+    leaf = leaf_of(found, "g")
+    assert (len(leaf.waiting), leaf.gated) == (1, 1)
+    assert leaf_of(found, "pg-r-r").gated == 1
+
+
 def test_groups_of_one_name_in_two_namespaces() -> None:
     """They are two units."""
     one = pod("p", "g")
