@@ -11,7 +11,7 @@ from scheduler.core.model import Spread, Term
 from scheduler.state.charges import Lying
 from scheduler.state.kin import Kin, pod_terms
 from scheduler.state.labels import NodeLabels
-from scheduler.state.selectors import Namespaces, Selectors, of_spread, of_term
+from scheduler.state.selectors import Namespaces, Selectors, all_of, of_spread, of_term
 from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
 
 __all__ = ["Bonds", "NeighbourRows"]
@@ -91,11 +91,20 @@ class NeighbourRows:
 
     def _read_affinity(self, number: int) -> None:
         kin = self._kins[number]
-        near = (self._term(kin, term) for term in pod_terms(kin.spec.affinity, apart=False))
-        self._near[number] = tuple(dict.fromkeys(near))
+        self._near[number] = self._near_of(kin)
         apart = (self._term(kin, term) for term in pod_terms(kin.spec.affinity, apart=True))
         rows = (self._terms.setdefault(term, len(self._terms)) for term in apart)
         self._apart[number] = tuple(dict.fromkeys(rows))
+
+    def _near_of(self, kin: Kin) -> tuple[Term, ...]:
+        """Return who must be near, and how near: only those count whom all of the terms mean."""
+        terms = pod_terms(kin.spec.affinity, apart=False)
+        if not terms:
+            return ()
+        meant = all_of(of_term(one, kin.namespace, kin.labels, self._namespaces) for one in terms)
+        row = self._selectors.row(meant)
+        keys = dict.fromkeys(self._labels.key(one.topology_key) for one in terms)
+        return tuple(Term(row, key) for key in keys)
 
     def _term(self, kin: Kin, term: PodAffinityTerm) -> Term:
         selector = of_term(term, kin.namespace, kin.labels, self._namespaces)

@@ -13,7 +13,7 @@ from trainer_kai.api.names import NAMESPACE_NAME
 from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.selector import LabelSelector, Requirement
 
-__all__ = ["Namespaces", "Selector", "Selectors", "of_spread", "of_term"]
+__all__ = ["Namespaces", "Selector", "Selectors", "all_of", "of_spread", "of_term"]
 
 Need: TypeAlias = tuple[str, str, tuple[str, ...]]  # label, operator, values
 
@@ -109,6 +109,18 @@ def of_term(
     needs |= {(key, "In", (labels[key],)) for key in term.match_label_keys if key in labels}
     needs |= {(key, "NotIn", (labels[key],)) for key in term.mismatch_label_keys if key in labels}
     return Selector(namespaces.of(term, namespace), tuple(sorted(needs)))
+
+
+def all_of(selectors: Iterable[Selector]) -> Selector:
+    """Return whom all of some selectors mean."""
+    namespaces: frozenset[str] | None = None
+    needs: set[Need] = set()
+    for one in selectors:
+        needs.update(one.needs)
+        if one.namespaces is not None:
+            known = one.namespaces if namespaces is None else namespaces
+            namespaces = known & one.namespaces
+    return Selector(namespaces, tuple(sorted(needs)))
 
 
 def of_spread(spread: TopologySpread, namespace: str, labels: Mapping[str, str]) -> Selector:

@@ -82,6 +82,33 @@ def test_matches(case: Case[dict[str, Any], int]) -> None:
     assert found.snapshot.neighbours.counts[term.selector].tolist() == [case.want]
 
 
+# two terms of a pod → how many pods count as near for both of them
+TERMS = [
+    Case("labels of both", (_wish("Exists", key="hash"), {"matchLabels": {"app": "b"}}, {}), 1),
+    Case("of different pods", ({"matchLabels": {"app": "a"}}, _wish("In", "b"), {}), 0),
+    Case(
+        "one of all namespaces", ({}, {"matchLabels": {"app": "a"}}, {"namespaceSelector": {}}), 1
+    ),
+    Case("of no common namespace", ({}, {}, {"namespaces": ["blue", "red"]}), 0),
+    Case("nobody in one", ({}, None, {}), 0),
+]
+
+
+@pytest.mark.parametrize("case", TERMS, ids=ids)
+def test_several_terms(case: Case[tuple[Any, Any, dict[str, Any]], int]) -> None:
+    """Only pods count that all of them mean, each in its own neighbourhood."""
+    one, other, more = case.given
+    near = _near(_term(one), _term(other, topologyKey="rack", **more))
+    labels = {"zone": "z", "rack": "r"}
+
+    found = encoded(*_SPACES, node("n", labels=labels), *_PODS, pod("p", affinity=near))
+
+    terms = shape_of(found, "p").near
+    assert [found.snapshot.nodes.key_names[term.key] for term in terms] == ["zone", "rack"]
+    counts = found.snapshot.neighbours.counts
+    assert [counts[term.selector].tolist() for term in terms] == [[case.want]] * 2
+
+
 @pytest.mark.parametrize(("app", "is_own"), [("a", True), ("b", False)])
 def test_the_first_of_its_kind(app: str, is_own: bool) -> None:
     """A pod that would be its own neighbour may be the first."""

@@ -23,7 +23,8 @@ def wishes(random: Random, spec: Spec, app: str, nodes: list[str]) -> None:
     if random.random() < 0.1:
         affinity["podAntiAffinity"] = {_REQUIRED: [_neighbour(random, app)]}
     if random.random() < 0.06:
-        affinity["podAffinity"] = {_REQUIRED: [_neighbour(random, app)]}
+        terms = range(random.choice((1, 1, 2)))
+        affinity["podAffinity"] = {_REQUIRED: [_neighbour(random, app) for _ in terms]}
     if affinity:
         spec["affinity"] = affinity
     if random.random() < 0.1:
