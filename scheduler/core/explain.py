@@ -11,7 +11,7 @@ from scheduler.core.decision import (
     QuotaNumbers,
     Rejection,
 )
-from scheduler.core.model import NONE, Axes, Kind, Snapshot, Verdict
+from scheduler.core.model import NONE, Axes, Kind, Shape, Snapshot, Verdict
 
 __all__ = ["COUNTED_MOST", "MOST", "explain", "for_kai"]
 
@@ -133,7 +133,7 @@ def _of_nodes(snapshot: Snapshot, numbers: NodeNumbers) -> str:
         begin = "it asks for"
     nodes = len(snapshot.nodes.names)
     found = _listed(_obstacles(axes, numbers)) or "there is none"
-    remedy = _remedy(axes, numbers, shape.request)
+    remedy = _remedy(axes, numbers, shape)
     return f"{begin} {asks or 'nothing'}. Of {_nodes(nodes)} {found}. {remedy}"
 
 
@@ -155,14 +155,14 @@ def _lack_of_room(axes: Axes, numbers: NodeNumbers, count: int) -> str:
     return f"{count} lack room (at most {free} free on one)"
 
 
-def _remedy(axes: Axes, numbers: NodeNumbers, request: tuple[int, ...]) -> str:
+def _remedy(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
     if Obstacle.ROOM not in numbers.counts:
-        return _some_change(numbers)
+        return _some_change(numbers, shape)
     if numbers.seats < numbers.left:
-        return f"Even with nobody else there, {_too_few(numbers)}. {_some_change(numbers)}"
+        return f"Even with nobody else there, {_too_few(numbers)}. {_some_change(numbers, shape)}"
     starts = "it starts when" if numbers.is_exact else "it can start when"
     lacking = sorted(numbers.lacking)
-    asked = {r: request[r] * numbers.left for r in lacking}
+    asked = {r: shape.request[r] * numbers.left for r in lacking}
     room = _room(axes, numbers, asked)
     if numbers.verdict == Verdict.FRAGMENTED:
         return f"There is enough in all, but in pieces: {starts} {room}"
@@ -176,6 +176,8 @@ def _remedy(axes: Axes, numbers: NodeNumbers, request: tuple[int, ...]) -> str:
 def _too_few(numbers: NodeNumbers) -> str:
     if numbers.placed + numbers.left == numbers.needed:
         return f"there is room for only {numbers.placed + numbers.seats} of {numbers.needed} pods"
+    if not numbers.seats:
+        return "there is no room for such a pod beside its own"
     return f"there is room for only {numbers.seats} of {numbers.left} such pods"
 
 
@@ -189,12 +191,12 @@ def _room(axes: Axes, numbers: NodeNumbers, asked: dict[int, int]) -> str:
     return f"{who} room for {numbers.left} such pods ({needs})"
 
 
-def _some_change(numbers: NodeNumbers) -> str:
+def _some_change(numbers: NodeNumbers, shape: Shape) -> str:
     """Say what could open a node to it, the nearest first; of each node only one thing is known."""
     counts, own = numbers.counts, numbers.own
     foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
     changes = [_REMEDIES[it] for it in sorted(foreign, reverse=True)[:_FEW]]
-    if Obstacle.CLAIM not in counts:
+    if Obstacle.CLAIM not in foreign and not (shape.own_claims and Obstacle.CLAIM in counts):
         changes.append("a node that matches is added")
     if not changes:
         return "It can never start: its own pods are in each other's way"

@@ -25,11 +25,12 @@ CPU, MEMORY, POD, GPU = range(4)
 
 
 def snapshot() -> Snapshot:
-    """Return four nodes, two queues and two shapes."""
+    """Return four nodes, two queues and some shapes."""
     build = Builder(nodes=[Node()] * 4, queues=[Queue("department"), Queue("team")])
     build.shape(shape(gpu=8, cpu=0.5, memory=1.5))
     build.shape(shape(cpu=0, memory=0))
     build.shape(shape(cpu=MOST / 1000, memory=MOST / GIB))
+    build.shape(shape(own_claims=(0,)))
     return build.snapshot()
 
 
@@ -206,9 +207,15 @@ SENTENCES: list[Case[Rejection, str]] = [
     ),
     Case(
         "nothing would change that its pods share a claim of one pod",
+        nodes(NO_MATCH, {Obstacle.CLAIM: 4}, own={Obstacle.CLAIM: 4}, shape=3),
+        "it asks for 1 CPU, 1 GiB memory. Of 4 nodes 4 cannot give it a claim that is in use (4 "
+        "because of its own pods). It can never start: its own pods are in each other's way",
+    ),
+    Case(
+        "they may share a claim of one node on a larger one",
         nodes(NO_MATCH, {Obstacle.CLAIM: 4}, own={Obstacle.CLAIM: 4}),
-        f"{ASKS} 4 cannot give it a claim that is in use (4 because of its own pods). It can never "
-        "start: its own pods are in each other's way",
+        f"{ASKS} 4 cannot give it a claim that is in use (4 because of its own pods). It can start "
+        f"when {ADDED}",
     ),
     Case(
         "no capacity: what most nodes lack first",
@@ -257,6 +264,13 @@ SENTENCES: list[Case[Rejection, str]] = [
         "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 4 "
         "lack room (at most 4 GPU, 0.25 CPU free on one). Even with nobody else there, there is "
         f"room for only 1 of 2 such pods. It can start when {ADDED}",
+    ),
+    Case(
+        "none for those of one kind",
+        nodes(NO_ROOM, {Obstacle.ROOM: 4}, **SHORT, needed=9, placed=1, left=2, seats=0),
+        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 4 "
+        "lack room (at most 4 GPU, 0.25 CPU free on one). Even with nobody else there, there is no "
+        f"room for such a pod beside its own. It can start when {ADDED}",
     ),
     Case(
         "in pieces",
