@@ -18,7 +18,7 @@ from e2e.cluster.process import Process
 from e2e.cluster.programs import Ground, all_programs
 from e2e.cluster.proxy import FaultProxy
 from e2e.cluster.registry import RunFolder
-from e2e.cluster.resources import NODES, Obj, Resource
+from e2e.cluster.resources import CRDS, NODES, Obj, Resource
 from e2e.cluster.timeline import Timeline
 
 __all__ = ["Cluster"]
@@ -169,6 +169,15 @@ class Cluster:
         await self.process("kube-apiserver").kill()
         self.process("kube-apiserver").start()
         await self.ready("kube-apiserver")
+        await self.guarded(self._until_served())
+
+    async def _until_served(self) -> None:
+        """Wait until what is defined can be read: an API server that starts answers 429."""
+        definitions, _ = await self.api.list(CRDS)
+        for spec in (definition["spec"] for definition in definitions):
+            version = next(it["name"] for it in spec["versions"] if it["storage"])
+            kind = f"{spec['group']}/{version}/{spec['names']['plural']}"
+            await self.api.until_found(f"/apis/{kind}?limit=1")
 
     async def _answers(self, url: str) -> bool:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.policies.registry import ALL_ACTIONS
-from trainer_kai.api.names import RESOURCE
+from trainer_kai.api.names import NODE_TOPOLOGY, RESOURCE
 from trainer_kai.api.resources import (
     NODES,
     PODGROUPS,
@@ -45,7 +45,7 @@ _LISTS: Final = {
     "bindRequests": (REQUESTS.api_version, REQUESTS.kind),
     "configMaps": ("v1", "ConfigMap"),
     "deviceClasses": (f"{RESOURCE}/v1", "DeviceClass"),
-    "nodeResourceTopologies": ("topology.node.k8s.io/v1alpha2", "NodeResourceTopology"),
+    "nodeResourceTopologies": (f"{NODE_TOPOLOGY}/v1alpha2", "NodeResourceTopology"),
     "nodes": (NODES.api_version, NODES.kind),
     "persistentVolumeClaims": (PVCS.api_version, PVCS.kind),
     "persistentVolumes": (PVS.api_version, PVS.kind),

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainer_kai.api.meta import Meta, Object
-from trainer_kai.api.names import KAI, RESOURCE, RUN_AI
+from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
 from trainer_kai.api.node import Node
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
@@ -146,7 +146,7 @@ SHARDS: Final = Resource(
 )
 # What a snapshot of KAI's says of its scheduler, written like a shard.
 CONFIGS: Final = Resource(
-    "snapshot.kai.scheduler", "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
+    KAI_SNAPSHOT, "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
 )
 
 # Kinds that belong to a cluster and by which nothing is decided yet.
@@ -156,7 +156,7 @@ OPAQUE: Final = frozenset(
         (RESOURCE, "ResourceClaim"),
         (RESOURCE, "ResourceSlice"),
         (RESOURCE, "DeviceClass"),
-        ("topology.node.k8s.io", "NodeResourceTopology"),
+        (NODE_TOPOLOGY, "NodeResourceTopology"),
     }
 )
 
