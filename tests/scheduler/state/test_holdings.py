@@ -345,5 +345,5 @@ def test_many_leaves_with_slots() -> None:
     holdings = Holdings(roll, gangs, heads, nodes)
     holdings.read()
 
-    assert time.process_time() - since < 0.2
+    assert time.process_time() - since < 0.5
     assert [nodes for *_, nodes in holdings.charges()] == [(0,)] * 2000

@@ -60,4 +60,4 @@ def test_many(case: Case[Any, None]) -> None:
     for i in range(2000):
         found.matching("ns", {f"k{i}": f"v{i}", "k": f"w{i}"})
 
-    assert time.process_time() - since < 0.3
+    assert time.process_time() - since < 1.5
