@@ -169,8 +169,6 @@ def _of_group(group: Group, progress: Progress) -> Iterator[Part]:
         return
     ordered = sorted(group.children, key=lambda child: _rank(child, progress))
     for child in ordered:
-        if missing > 0 and is_satisfied(child, progress):
-            return
         parts = chunk(child, progress)
         if parts:
             yield from parts
