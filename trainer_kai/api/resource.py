@@ -1,7 +1,8 @@
 """A kind of object as the API server serves it, and the struct that we read it into."""
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from trainer_kai.api.meta import Object
 
@@ -10,8 +11,7 @@ __all__ = ["Resource"]
 T = TypeVar("T", bound=Object)
 
 
-@dataclass(frozen=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """Group, version and plural: what a path is made of; and the struct of its objects."""
 
     group: str  # "" for the core group

@@ -1,7 +1,7 @@
 """What the API server is asked to do that is no writing of fields: bind, evict, answer, vouch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -88,7 +88,7 @@ async def evict(client: Client, pod: Key, *, uid: str = "", grace_s: int | None 
         "deleteOptions": options,
     }
     request = post(object_path(PODS, pod, "eviction"), body)
-    await client.send(replace(request, waits_when_throttled=False))
+    await client.send(msgspec.structs.replace(request, waits_when_throttled=False))
 
 
 async def is_allowed(client: Client, question: Question) -> Verdict:

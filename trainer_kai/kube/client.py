@@ -13,8 +13,9 @@ Repeating is done here and nowhere else, by these rules:
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import msgspec
 
 from trainer_kai.api.decode import Page, decode, decode_page
 from trainer_kai.api.meta import Key, Object
@@ -42,13 +43,15 @@ _PAGE: Final = 500
 ANY_OF_THAT_NAME: Final = Deletion()
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """How long to wait for one answer, and how long to go on asking."""
 
     timeout_s: float = 30.0
     total_s: float = 30.0
     waits_when_throttled: bool = True  # False: who sends adapts to a 429 himself
+
+
+USUAL: Final = Patience()
 
 
 class Observer(Protocol):
@@ -83,7 +86,7 @@ class Client:
         clock: Clock,
         observer: Observer,
         *,
-        patience: Patience = Patience(),
+        patience: Patience = USUAL,
     ) -> None:
         self.access = access
         self.clock = clock

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+import msgspec
 import yaml
 
 from trainer_kai.clock import Clock
@@ -57,8 +58,7 @@ class Entry:
     fields: Section = field(repr=False)  # tokens and keys, if it is a user
 
 
-@dataclass(frozen=True)
-class Selected:
+class Selected(msgspec.Struct, frozen=True):
     """One context with the cluster and the user it names."""
 
     context: Entry
@@ -71,8 +71,7 @@ class Selected:
         return next((name for name in _PLUGINS if self.user.fields.get(name)), "")
 
 
-@dataclass(frozen=True)
-class _Merged:
+class _Merged(msgspec.Struct, frozen=True):
     clusters: Mapping[str, Entry]
     users: Mapping[str, Entry]
     contexts: Mapping[str, Entry]

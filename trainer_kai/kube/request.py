@@ -5,7 +5,6 @@ again does no more than doing it once, so a lost answer may be answered by askin
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
@@ -49,8 +48,7 @@ _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One HTTP request, complete but for credentials."""
 
     method: str
@@ -71,8 +69,7 @@ class Request:
         return f"{self.method} {self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Which objects of a kind: selectors as kubectl writes them; empty means all."""
 
     labels: str = ""
@@ -86,8 +83,7 @@ class Selection:
 ALL: Final = Selection()
 
 
-@dataclass(frozen=True, slots=True)
-class Target(Generic[T]):
+class Target(msgspec.Struct, Generic[T], frozen=True):
     """What is listed and followed: a kind, where, which of them, and how much of each.
 
     To be sent only metadata, give a resource whose struct is `PartialObject`, and say so.
@@ -99,8 +95,7 @@ class Target(Generic[T]):
     only_metadata: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """How an object is deleted, and which it must still be for that to happen."""
 
     uid: str = ""
@@ -134,8 +129,7 @@ class PatchKind(Enum):
     APPLY = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True):
     """A change of one object: fields to merge, operations to run, or the fields we own."""
 
     kind: PatchKind
@@ -147,8 +141,7 @@ class Patch:
         return self.kind is not PatchKind.JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """How something is written, apart from what."""
 
     field_manager: str = ""

@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Event
 
 import pytest
 
 from tests.support.ways import GET, LONG_S, POST, access_to, never, way
 from tests.support.wire import Asked, Line, Wire, answering, reply
+from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.errors import Unavailable
 from trainer_kai.kube.single import SingleTransport
 
@@ -59,34 +58,69 @@ async def test_who_waits_may_leave() -> None:
         assert len(the.wire.asked) == 1
 
 
-async def test_who_leaves_before_the_thread_begins_closes_the_connection() -> None:
-    """All threads are busy: the kept connection must not be left open by nobody."""
-    free = Event()
-    async with way(SingleTransport, answering(200)) as the:
-        await the.send()
-        with ThreadPoolExecutor(1) as threads:
-            asyncio.get_running_loop().set_default_executor(threads)
-            busy = asyncio.create_task(asyncio.to_thread(free.wait))
-            await asyncio.sleep(0)
-            sending = asyncio.create_task(the.send(POST))
-            await asyncio.sleep(0)
-            await cancel(sending)
-            await the.wire.lines[0].until_over()
-            free.set()
-            await busy
-            assert (await the.send()).status == 200
+async def test_an_answer_that_ends_with_its_connection() -> None:
+    """Nothing says how long it is: it is whole when the other end says so."""
 
-    assert [asked.method for asked in the.wire.asked] == ["GET", "GET"]
+    async def answer(_asked: Asked, line: Line) -> None:
+        await line.send(b"HTTP/1.1 200 OK\r\n\r\nsome ")
+        await line.send(b"text")
+        await line.close()
+
+    async with way(SingleTransport, answer) as the:
+        assert (await the.send()).body == b"some text"
+        assert (await the.send()).body == b"some text"
+        assert len(the.wire.lines) == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n", id="no end of the headers"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhal", id="a part"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nha\r\n", id="a chunk"
+        ),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n", id="an announcement"),
+        pytest.param(b"SSH-2.0-none\r\n", id="another protocol"),
+    ],
+)
+async def test_an_answer_that_is_none(said: bytes) -> None:
+    """A connection that ends too early is no end of an answer."""
+
+    async def answer(_asked: Asked, line: Line) -> None:
+        await line.send(said)
+        await line.close()
+
+    async with way(SingleTransport, answer) as the:
+        assert (await the.fails()).was_sent
+
+
+async def test_an_answer_is_announced() -> None:
+    """A status below 200 is not the answer yet."""
+    announced = b"HTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\n" + reply(200, b"it")
+    async with way(SingleTransport, lambda _asked, line: line.send(announced)) as the:
+        assert await the.send() == Answer(200, b"it")
+        assert await the.send() == Answer(200, b"it")
+        assert len(the.wire.lines) == 1
+
+
+async def test_nobody_is_answered_who_did_not_ask() -> None:
+    """Two answers to one request: the second is not that to the next request."""
+    twice = reply(200, b"it") + reply(200, b"what?")
+    async with way(SingleTransport, lambda _asked, line: line.send(twice)) as the:
+        assert (await the.send()).body == b"it"
+        assert (await the.send()).body == b"it"
+        assert len(the.wire.lines) == 2
 
 
 async def test_a_server_that_shakes_no_hands() -> None:
-    """Whoever speaks no TLS says nothing at all; the thread is not waited for."""
+    """Whoever speaks no TLS says nothing at all."""
     async with Wire.open(never) as wire:  # it waits for a request in plain text
         transport = SingleTransport(access_to(wire))
         began_s = time.monotonic()
         with pytest.raises(Unavailable) as raised:
             await transport.send(POST, 0.05)
-        await asyncio.get_running_loop().shutdown_default_executor()
         await transport.close()
 
     assert time.monotonic() - began_s < LONG_S / 2
