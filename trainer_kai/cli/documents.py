@@ -4,7 +4,6 @@ Whatever cannot be read is told at once, file by file, with what would be right.
 what it is, for it takes a fiftieth of the time.
 """
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from trainer_kai.api.decode import DecodeError, decode, encode
 from trainer_kai.api.meta import Object
+from trainer_kai.cli.yamltext import bounds_fault, foreign_to_json, values, where
 from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["Document", "Unpack", "called", "flat", "read", "read_files"]
@@ -67,7 +67,7 @@ def read_files(files: Iterable[str], unpack: Unpack | None = None) -> list[Docum
             )
             faults.append(FieldError(called(file), message))
         except yaml.YAMLError as error:
-            faults.append(FieldError(called(file), f"is no YAML: {_where(error)}"))
+            faults.append(FieldError(called(file), f"is no YAML: {where(error)}"))
         except ConfigError as error:
             faults += error.faults
     if faults:
@@ -86,6 +86,8 @@ def read(struct: type[T], document: Document) -> T:
         return decode(struct, encode(document.fields))
     except DecodeError as error:
         raise ConfigError([FieldError(str(document), str(error.fault))]) from error
+    except RecursionError as error:
+        raise ConfigError([FieldError(str(document), "is nested too deeply")]) from error
 
 
 def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
@@ -100,13 +102,17 @@ def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
     if whole is not None:
         yield from flat(Document(name, whole))
         return
-    for number, document in enumerate(yaml.load_all(data.decode(), Loader=_Loader), 1):
+    text = data.decode()
+    fault = bounds_fault(text)
+    if fault:
+        raise ConfigError([FieldError(name, fault)])
+    for number, document in enumerate(values(text), 1):
         if document is None:
             continue
         if not isinstance(document, dict):
             what = type(document).__name__
             raise ConfigError([FieldError(name, f"document {number} is a {what}, not an object")])
-        fault = _foreign_to_json(document, "")
+        fault = foreign_to_json(document)
         if fault:
             raise ConfigError([FieldError(f"{name}: document {number}", fault)])
         yield from flat(Document(name, document))
@@ -143,39 +149,3 @@ def flat(document: Document) -> Iterator[Document]:
     for item in items:
         named = {"apiVersion": document.fields.get("apiVersion", ""), "kind": kind} if kind else {}
         yield from flat(Document(document.file, {**named, **item}))
-
-
-def _foreign_to_json(value: object, path: str) -> str | None:
-    """Say what of a document no object can have: YAML knows more than JSON."""
-    if isinstance(value, dict):
-        for name, it in value.items():
-            if not isinstance(name, str):
-                return f"{path.lstrip('.') or 'its top'} has a name that is no text: {name!r}"
-            fault = _foreign_to_json(it, f"{path}.{name}")
-            if fault:
-                return fault
-        return None
-    if isinstance(value, list):
-        faults = (_foreign_to_json(it, f"{path}[{i}]") for i, it in enumerate(value))
-        return next(filter(None, faults), None)
-    if value is None or isinstance(value, str | bool | int):
-        return None
-    if isinstance(value, float) and math.isfinite(value):
-        return None
-    return f"{path.lstrip('.')} must be what JSON knows, not {value!r}"
-
-
-def _where(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{at}{getattr(error, 'problem', None) or error}"
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML as Kubernetes means it: a date is the text that was written."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:timestamp"]
-    for letter, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}

@@ -156,14 +156,15 @@ def _is_like_a_time(text: str) -> bool:
 
 
 def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for it in value.values():
-            yield from _texts(it)
-    elif isinstance(value, list):
-        for it in value:
-            yield from _texts(it)
+    rest = [value]
+    while rest:
+        it = rest.pop()
+        if isinstance(it, str):
+            yield it
+        elif isinstance(it, Mapping):
+            rest += it.values()
+        elif isinstance(it, list):
+            rest += it
 
 
 def _placed(found: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> Given:

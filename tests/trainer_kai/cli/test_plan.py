@@ -10,32 +10,12 @@ import yaml
 
 from tests.support.case import Case, ids
 from tests.support.jobsets import RUNTIMES, recorded
+from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
-from trainer_kai.cli.main import main
 
 FIXTURES = ROOT / "tests" / "fixtures" / "runtimes"
 DEEPSPEED = "deepspeed-distributed"
 TORCHTUNE = "torchtune-llama3.2-1b"
-
-
-class Terminal:
-    """What a command is given, and what it says."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
-
-    def write(self, name: str, *objects: Any) -> str:
-        """Write a file and return its path."""
-        text = "\n---\n".join(it if isinstance(it, str) else yaml.safe_dump(it) for it in objects)
-        (self.folder / name).write_text(text)
-        return str(self.folder / name)
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Run `plan`; return its exit code and what it wrote."""
-        code = main(["plan", *arguments])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
 
 
 @pytest.fixture
@@ -44,7 +24,7 @@ def terminal(
 ) -> Terminal:
     """Return a place to run commands in; no cluster can be reached from it."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    return Terminal(tmp_path, capsys)
+    return Terminal("plan", tmp_path, capsys)
 
 
 def runtime(name: str) -> str:

@@ -7,16 +7,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from scheduler.policies.registry import ACTIONS, ALL_ACTIONS
 from tests.support.case import Case, ids
+from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
 from tests.support.world import group, node, pod, queue, shard
-from trainer_kai.cli.main import main
 
 SITE = [
     queue("all", 8),
@@ -38,30 +37,10 @@ WORK = [
 LATER = [name for name in ALL_ACTIONS if name not in ACTIONS]
 
 
-class Terminal:
-    """What a command is given, and what it says."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
-
-    def write(self, name: str, *objects: Any) -> str:
-        """Write a file and return its path."""
-        text = "\n---\n".join(yaml.safe_dump(it) for it in objects)
-        (self.folder / name).write_text(text)
-        return str(self.folder / name)
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Run the command; return its exit code and what it wrote."""
-        code = main(["simulate", *arguments])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
-
-
 @pytest.fixture
 def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """Return a place to run commands in."""
-    return Terminal(tmp_path, capsys)
+    return Terminal("simulate", tmp_path, capsys)
 
 
 def test_standard_output_holds_one_document(terminal: Terminal) -> None:
@@ -191,12 +170,20 @@ def test_files_without_objects_are_refused(text: str, terminal: Terminal) -> Non
     assert "no object is in" in err
 
 
+BOMB = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(9))
 UNREADABLE = [
     Case("not there", None, ": cannot be read: No such file or directory"),
     Case("no text", b"\x7fELF\xd0", ": is no text in UTF-8: byte 5 is 0xd0"),
     Case("items", b"{kind: List, items: [1, {}, 2]}", ": List: items[0]: must be an object"),
     Case("no list", b"{kind: List, items: {}}", ": List: items: must be a list, not dict"),
     Case("nothing in a list", b"{kind: PodList, apiVersion: v1, items: null}", "no object is in "),
+    Case("in itself", b"a: 1\nb: &b {c: *b}", ": line 2, column 11: *b stands inside of what it s"),
+    Case("many aliases", BOMB.encode(), ": its aliases, such as *a4, stand for too many values"),
+    Case(
+        "deep JSON", b'{"a":' * 5000 + b"1" + b"}" * 5000, ": line 1, column 1001: it is nested d"
+    ),
+    Case("deep YAML", b"[" * 200_000, ": line 1, column 201: it is nested deeper than 200 levels"),
+    Case("deep blocks", b"- " * 200_000, ": line 1, column 401: it is nested deeper than 200 lev"),
 ]
 
 
@@ -210,6 +197,17 @@ def test_what_cannot_be_read(case: Case[bytes | None, str], terminal: Terminal) 
 
     assert (code, out) == (2, "")
     assert case.want in err
+
+
+def test_an_alias_is_what_it_stands_for(terminal: Terminal) -> None:
+    """One name may stand for one thing here and another one in the next document."""
+    text = "kind: List\nitems:\n- &n {kind: Node, apiVersion: v1, metadata: &m {name: n}}\n"
+    other = "kind: Node\napiVersion: v1\nmetadata: &n {name: o}\nx: *n\n"
+
+    code, out, _ = terminal.run("-f", terminal.write("a.yaml", text, other), "-o", "json")
+
+    assert code == 0
+    assert [it["name"] for it in json.loads(out)["nodes"]] == ["n", "o"]
 
 
 @pytest.mark.parametrize("data", [b"PK\x03\x04\xf5", b"\xf5\x00", b""])

@@ -1,0 +1,89 @@
+"""YAML as Kubernetes means it: what JSON can say too, of a size that somebody can have meant.
+
+How deep it goes and how much its aliases stand for is counted before anything is built: a few lines
+of YAML can stand for more than fits into memory, or for themselves.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+__all__ = ["bounds_fault", "foreign_to_json", "values", "where"]
+
+_DEEPEST: Final = 200
+_MOST_REPEATED: Final = 1_000_000
+
+
+def values(text: str) -> Iterator[object]:
+    """Yield its documents; raise `yaml.YAMLError` for what is no YAML."""
+    yield from yaml.load_all(text, Loader=_Loader)
+
+
+def where(error: yaml.YAMLError) -> str:
+    """Say what is wrong and where."""
+    at = _at(getattr(error, "problem_mark", None))
+    return f"{at}{getattr(error, 'problem', None) or error}"
+
+
+def bounds_fault(text: str) -> str | None:
+    """Say why a text is not to be built; raise `yaml.YAMLError` for what is no YAML."""
+    sizes: dict[str | None, int] = {}  # of what has an anchor; 0 while it is not over
+    open_: list[tuple[str | None, int]] = []  # collections: their anchor, values before them
+    count = repeated = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor)
+            if size == 0:
+                return f"{_at(event.start_mark)}*{event.anchor} stands inside of what it stands for"
+            count, repeated = count + (size or 0), repeated + (size or 0)
+            if repeated > _MOST_REPEATED:
+                return f"its aliases, such as *{event.anchor}, stand for too many values"
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, count))
+            count += 1
+            sizes |= {event.anchor: 0} if event.anchor else {}
+            if len(open_) > _DEEPEST:
+                return f"{_at(event.start_mark)}it is nested deeper than {_DEEPEST} levels"
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            sizes |= {anchor: count - before} if anchor else {}
+        elif isinstance(event, yaml.ScalarEvent):
+            count += 1
+            sizes |= {event.anchor: 1} if event.anchor else {}
+    return None
+
+
+def foreign_to_json(value: object, path: str = "") -> str | None:
+    """Say what of a document no object can have: YAML knows more than JSON."""
+    if isinstance(value, dict):
+        for name, it in value.items():
+            if not isinstance(name, str):
+                return f"{path.lstrip('.') or 'its top'} has a name that is no text: {name!r}"
+            fault = foreign_to_json(it, f"{path}.{name}")
+            if fault:
+                return fault
+        return None
+    if isinstance(value, list):
+        faults = (foreign_to_json(it, f"{path}[{i}]") for i, it in enumerate(value))
+        return next(filter(None, faults), None)
+    if value is None or isinstance(value, str | bool | int):
+        return None
+    if isinstance(value, float) and math.isfinite(value):
+        return None
+    return f"{path.lstrip('.')} must be what JSON knows, not {value!r}"
+
+
+def _at(mark: Any) -> str:
+    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+
+
+class _Loader(yaml.CSafeLoader):
+    """A date is the text that was written."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:timestamp"]
+    for letter, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
