@@ -83,7 +83,6 @@ class NodeNumbers(NamedTuple):
     room: Mapping[int, int]  # resource → room that those nodes have together
     left: int  # such pods of the chunk without a place, this one included
     seats: int  # of these, how many those nodes could take if only the chunk's pods were there
-    is_exact: bool  # as soon as those nodes have room for what is left, the chunk has it
     is_curable: bool  # by evicting others
 
 
@@ -95,6 +94,7 @@ class QuotaNumbers(NamedTuple):
     bound: int
     allocated: int
     asked: int
+    others: "tuple[QuotaNumbers, ...]" = ()  # that are in the way as well
 
 
 class BarNumbers(NamedTuple):

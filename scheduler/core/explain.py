@@ -1,6 +1,7 @@
 """Why a unit waits, in one sentence with numbers, and what would change it."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from scheduler.core.decision import (
@@ -19,6 +20,7 @@ MOST: Final = 2**50  # a pod that asks for more of something is written down wit
 COUNTED_MOST: Final = 2**45  # and with this at its queue
 
 _FEW: Final = 2  # changes that are told
+_MOST_TOLD: Final = 3  # of bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30
 _UNIT_OF: Final = {Kind.CPU: "CPU", Kind.MEMORY: "memory", Kind.GPU: "GPU"}
@@ -84,25 +86,36 @@ def for_kai(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
 
 
 def _of_quota(snapshot: Snapshot, verdict: Verdict, numbers: QuotaNumbers) -> str:
-    queue, kind = snapshot.queues.names[numbers.queue], numbers.kind
-    bound, has = _of_kind(kind, numbers.bound), _of_kind(kind, numbers.allocated)
-    needs = f"{_at_least(kind, numbers.asked)} more {_is_or_are(kind, numbers.asked)} needed"
-    over = numbers.allocated + numbers.asked - numbers.bound
-    back = f"{_of_kind(kind, over)} of %s {_is_or_are(kind, over)} given back"
-    never = f"It can never start unless %s rises to {_at_least(kind, numbers.asked)}"
-    is_never = numbers.asked > numbers.bound
-    if verdict == Verdict.EXCEEDS_LIMIT:
-        begin = f"queue {queue} may have at most {bound} and has {has}; {needs}. "
-        if is_never:
-            return f"{begin}{never % 'its limit'}, or it asks for less"
-        return f"{begin}It starts when {back % 'the queue'}, or its limit rises"
-    begin = (
-        f"what cannot be preempted may have the quota of queue {queue}, {bound}, and has {has}; "
-        f"{needs}. "
-    )
-    if is_never:
-        return f"{begin}{never % 'the quota'}, it asks for less, or it may be preempted"
-    return f"{begin}It starts when {back % 'that'}, the quota is raised, or it may be preempted"
+    is_limit = verdict == Verdict.EXCEEDS_LIMIT
+    names, bounds = snapshot.queues.names, (numbers, *numbers.others)
+    has = _first(_bound(names, it, is_limit=is_limit) for it in bounds)
+    begin = has if is_limit else f"what cannot be preempted may have {has}"
+    asked = {it.kind: it.asked for it in bounds}
+    needs = _listed(_at_least(kind, number) for kind, number in asked.items())
+    are = "are" if len(asked) > 1 else _is_or_are(numbers.kind, numbers.asked)
+    never = [it for it in bounds if it.asked > it.bound]
+    when = "It can never start unless" if never else "It can start when"
+    change = _first((_rise(names, it, is_limit=is_limit) for it in never or bounds), ", and ")
+    ways = [*["it asks for less"] * bool(never), *["it may be preempted"] * (not is_limit)]
+    return f"{begin}; {needs} more {are} needed. {when} {_or([change, *ways])}"
+
+
+def _bound(names: tuple[str, ...], it: QuotaNumbers, *, is_limit: bool) -> str:
+    queue, bound, has = names[it.queue], _of_kind(it.kind, it.bound), it.allocated
+    begin = f"queue {queue} may have at most" if is_limit else f"the quota of queue {queue},"
+    return f"{begin} {bound}{'' if is_limit else ','} and has {_of_kind(it.kind, has)}"
+
+
+def _rise(names: tuple[str, ...], it: QuotaNumbers, *, is_limit: bool) -> str:
+    """Return what would make room below a bound: that it rises, or that something comes back."""
+    word, queue = "limit" if is_limit else "quota", names[it.queue]
+    if it.asked > it.bound:
+        return f"the {word} of queue {queue} rises to {_at_least(it.kind, it.asked)}"
+    whole = it.allocated + it.asked
+    over = whole - it.bound
+    back = f"{_at_least(it.kind, over)} of {'' if is_limit else 'that in '}queue {queue}"
+    are = _is_or_are(it.kind, over)
+    return f"{back} {are} given back or its {word} rises to {_at_least(it.kind, whole)}"
 
 
 def _of_members(numbers: MemberNumbers) -> str:
@@ -160,17 +173,16 @@ def _remedy(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
         return _some_change(numbers, shape)
     if numbers.seats < numbers.left:
         return f"Even with nobody else there, {_too_few(numbers)}. {_some_change(numbers, shape)}"
-    starts = "it starts when" if numbers.is_exact else "it can start when"
     lacking = sorted(numbers.lacking)
     asked = {r: shape.request[r] * numbers.left for r in lacking}
     room = _room(axes, numbers, asked)
     if numbers.verdict == Verdict.FRAGMENTED:
-        return f"There is enough in all, but in pieces: {starts} {room}"
+        return f"There is enough in all, but in pieces: it can start when {room}"
     short = [r for r in lacking if numbers.largest[r] < numbers.room[r] < asked[r]]
     if short:
         free = _listed(_amount(axes, r, numbers.room[r]) for r in short)
-        return f"Together they have {free} free: {starts} {room}"
-    return f"{starts.capitalize()} {room}"
+        return f"Together they have {free} free: it can start when {room}"
+    return f"It can start when {room}"
 
 
 def _too_few(numbers: NodeNumbers) -> str:
@@ -200,8 +212,7 @@ def _some_change(numbers: NodeNumbers, shape: Shape) -> str:
         changes.append("a node that matches is added")
     if not changes:
         return "It can never start: its own pods are in each other's way"
-    changes[-1] = f"or {changes[-1]}" if changes[1:] else changes[-1]
-    return f"It can start when {_listed(changes)}"
+    return f"It can start when {_or(changes)}"
 
 
 def _for_kai(axes: Axes, numbers: NodeNumbers) -> Iterator[str]:
@@ -234,7 +245,10 @@ def _amount(axes: Axes, resource: int, number: int) -> str:
 
 
 def _at_least(kind: Kind, number: int) -> str:
-    """Return an amount that may be cut off."""
+    """Return an amount that would do, rounded up; it may be cut off."""
+    if kind == Kind.MEMORY:
+        unit = _MIB if 0 < number < _GIB / 100 else _GIB
+        number = -(-(-(-number * 1000 // unit) * unit) // 1000)
     return ("at least " if number >= COUNTED_MOST else "") + _of_kind(kind, number)
 
 
@@ -261,3 +275,13 @@ def _nodes(number: int) -> str:
 
 def _listed(parts: Iterable[str]) -> str:
     return ", ".join(parts)
+
+
+def _or(parts: list[str]) -> str:
+    return _listed([*parts[:-1], f"or {parts[-1]}"] if parts[1:] else parts)
+
+
+def _first(parts: Iterable[str], between: str = ", ") -> str:
+    """Return the first of some parts, and that there are more."""
+    told = [*islice(parts, _MOST_TOLD + 1)]
+    return between.join(told[:_MOST_TOLD]) + (", …" if told[_MOST_TOLD:] else "")

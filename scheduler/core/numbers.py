@@ -31,7 +31,6 @@ def node_numbers(
     before = ledger.room[left]
     ledger.roll_back(failure.checkpoint)
     alike = _alike(ledger, shapes, failure)
-    rest = len(shapes) - failure.placed
     whole = ledger.snapshot.nodes.allocatable[left]
     return NodeNumbers(
         verdict=_verdict(before, _wanted(ledger, shapes)),
@@ -45,7 +44,6 @@ def node_numbers(
         room={r: int(np.maximum(here[:, r], 0).sum()) for r, _ in asked},
         left=alike,
         seats=_seats(whole - (before - after), field.shape),
-        is_exact=alike == rest and (rest == 1 or field.is_unmoved),
         is_curable=any(obstacle in counts for obstacle in _CURABLE),
     )
 

@@ -1,7 +1,7 @@
 """What a unit may have of its queue and of all queues above.
 
-Both rules walk from the queue up, and tell the first bound that would be passed. A resource that is
-not asked for is not looked at, so that a queue above its limit can still start what needs others.
+Both rules walk from the queue up, and tell every bound that would be passed. A resource that is not
+asked for is not looked at, so that a queue above its limit can still start what needs others.
 """
 
 from scheduler.core.decision import QuotaNumbers
@@ -30,10 +30,11 @@ def within_quota(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
 def _passed(
     path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], asked: Amounts
 ) -> QuotaNumbers | None:
-    """Return the first bound that would be passed, from the queue up."""
+    """Return the first bound that would be passed, from the queue up, and with it the others."""
+    passed: list[QuotaNumbers] = []
     for q in path:
         for kind in KINDS:
             bound, before, more = bounds[q][kind], has[q][kind], asked[kind]
             if bound != UNBOUND and more > 0 and before + more > bound:
-                return QuotaNumbers(q, kind, bound, before, more)
-    return None
+                passed.append(QuotaNumbers(q, kind, bound, before, more))
+    return passed[0]._replace(others=tuple(passed[1:])) if passed else None

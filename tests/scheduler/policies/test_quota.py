@@ -24,28 +24,33 @@ class Given(NamedTuple):
     asked: Amounts = (1, 1, 1)
 
 
-# what is given -> queue, resource, bound, what it has and what is asked, of the first bound passed
-BOUNDS: list[Case[Given, tuple[int, Kind, int, int, int] | None]] = [
-    Case("no bounds", Given(), None),
-    Case("just up to it", Given(team=(3, 3, 3), has=(2, 2, 2)), None),
-    Case("one too many", Given(team=(9, 9, 2), has=(2, 2, 2)), (1, Kind.GPU, 2, 2, 1)),
-    Case("CPU is looked at before memory", Given(team=(0, 0, 0)), (1, Kind.CPU, 0, 0, 1)),
-    Case("memory is looked at before GPUs", Given(team=(9, 0, 0)), (1, Kind.MEMORY, 0, 0, 1)),
-    Case("a bound above", Given(department=(9, 9, 0)), (0, Kind.GPU, 0, 0, 1)),
+Bound = tuple[int, Kind, int, int, int]
+
+# what is given -> queue, resource, bound, what it has and what is asked, of the bounds passed
+BOUNDS: list[Case[Given, list[Bound]]] = [
+    Case("no bounds", Given(), []),
+    Case("just up to it", Given(team=(3, 3, 3), has=(2, 2, 2)), []),
+    Case("one too many", Given(team=(9, 9, 2), has=(2, 2, 2)), [(1, Kind.GPU, 2, 2, 1)]),
+    Case(
+        "CPU is looked at before memory, and that before GPUs",
+        Given(team=(0, 0, 0)),
+        [(1, Kind.CPU, 0, 0, 1), (1, Kind.MEMORY, 0, 0, 1), (1, Kind.GPU, 0, 0, 1)],
+    ),
+    Case("a bound above", Given(department=(9, 9, 0)), [(0, Kind.GPU, 0, 0, 1)]),
     Case(
         "the team before its department",
-        Given(team=(9, 9, 0), department=(0, 0, 0)),
-        (1, Kind.GPU, 0, 0, 1),
+        Given(team=(9, 9, 0), department=(0, 9, 9)),
+        [(1, Kind.GPU, 0, 0, 1), (0, Kind.CPU, 0, 0, 1)],
     ),
     Case(
         "what is not asked for is not looked at",
         Given(team=(9, 9, 0), has=(1, 1, 5), asked=(1, 1, 0)),
-        None,
+        [],
     ),
     Case(
         "who gives something back may",
         Given(team=(0, 0, 0), has=(5, 5, 5), asked=(-1, 0, -1)),
-        None,
+        [],
     ),
 ]
 
@@ -70,9 +75,10 @@ def unit(*, is_preemptible: bool) -> Unit:
 
 
 @pytest.mark.parametrize("case", BOUNDS, ids=ids)
-def test_bounds(case: Case[Given, tuple[int, Kind, int, int, int] | None]) -> None:
+def test_bounds(case: Case[Given, list[Bound]]) -> None:
     """A limit is for all, a quota for who cannot be preempted."""
-    numbers = None if case.want is None else QuotaNumbers(*case.want)
+    passed = tuple(QuotaNumbers(*bound) for bound in case.want)
+    numbers = passed[0]._replace(others=passed[1:]) if passed else None
     asked = case.given.asked
     for is_preemptible in (True, False):
         got = within_limit(usage(case.given, "limit"), unit(is_preemptible=is_preemptible), asked)

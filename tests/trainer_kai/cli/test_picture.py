@@ -37,8 +37,8 @@ research   16      -       16           13     -          8
 
 UNIT                 QUEUE    PLACED   WAITING   VERDICT
 default/big          team-b   0        2         ExceedsLimit
-  queue team-b may have at most 12 GPU and has 8 GPU; 8 GPU more are needed. It starts when 4 GPU of
-  the queue are given back, or its limit rises
+  queue team-b may have at most 12 GPU and has 8 GPU; 8 GPU more are needed. It can start when 4 GPU
+  of queue team-b are given back or its limit rises to 16 GPU
 default/lost         nobody   0        1         QueueMissing
   queue nobody does not exist; there are team-a, team-b
 default/old          team-b   1        0         -

@@ -1,0 +1,125 @@
+"""Why a unit waits that would pass a limit or a quota, and to what that has to rise."""
+
+from typing import Any, Final
+
+import pytest
+
+from scheduler.core.decision import QuotaNumbers, Rejection
+from scheduler.core.explain import explain
+from scheduler.core.model import Kind, Verdict
+from tests.support.case import Case, ids
+from tests.support.snapshots import GIB, Builder, Queue
+
+BUILD: Final = Builder(queues=[Queue("department"), Queue("team")])
+
+
+def bounds(verdict: Verdict, *passed: tuple[int, Kind, int, int, int]) -> Rejection:
+    """Return a rejection by bounds: queue, kind, bound, allocated, asked."""
+    first, *others = (QuotaNumbers(*one) for one in passed)
+    numbers = first._replace(others=tuple(others))
+    return Rejection(0, verdict, numbers, is_curable=False, wakes_on=frozenset())
+
+
+def bound(verdict: Verdict, kind: Kind, *amounts: Any) -> Rejection:
+    """Return a rejection by one bound of the team's queue."""
+    return bounds(verdict, (1, kind, *amounts))
+
+
+# a rejection -> the sentence
+SENTENCES: list[Case[Rejection, str]] = [
+    Case(
+        "a limit in GPUs",
+        bound(Verdict.EXCEEDS_LIMIT, Kind.GPU, 8000, 6000, 3000),
+        "queue team may have at most 8 GPU and has 6 GPU; 3 GPU more are needed. It can start when "
+        "1 GPU of queue team is given back or its limit rises to 9 GPU",
+    ),
+    Case(
+        "a limit in memory",
+        bound(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, 3 * GIB, 2 * GIB, 5 * GIB // 2),
+        "queue team may have at most 3 GiB memory and has 2 GiB memory; 2.5 GiB memory more are "
+        "needed. It can start when 1.5 GiB memory of queue team are given back or its limit rises "
+        "to 4.5 GiB memory",
+    ),
+    Case(
+        "memory of which there is little",
+        bound(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, 2**20, 2**20, 2**10),
+        "queue team may have at most 1 MiB memory and has 1 MiB memory; 0.001 MiB memory more is "
+        "needed. It can start when 0.001 MiB memory of queue team is given back or its limit rises "
+        "to 1.001 MiB memory",
+    ),
+    Case(
+        "what has to be given back is rounded up",
+        bound(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, GIB, GIB, GIB + 1),
+        "queue team may have at most 1 GiB memory and has 1 GiB memory; 1.001 GiB memory more are "
+        "needed. It can never start unless the limit of queue team rises to 1.001 GiB memory, or "
+        "it asks for less",
+    ),
+    Case(
+        "as much as the limit is possible",
+        bound(Verdict.EXCEEDS_LIMIT, Kind.GPU, 2000, 1000, 2000),
+        "queue team may have at most 2 GPU and has 1 GPU; 2 GPU more are needed. It can start when "
+        "1 GPU of queue team is given back or its limit rises to 3 GPU",
+    ),
+    Case(
+        "more than the limit is not",
+        bound(Verdict.EXCEEDS_LIMIT, Kind.GPU, 2000, 0, 3000),
+        "queue team may have at most 2 GPU and has 0 GPU; 3 GPU more are needed. It can never "
+        "start unless the limit of queue team rises to 3 GPU, or it asks for less",
+    ),
+    Case(
+        "an amount that was cut off is told as such",
+        bound(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, GIB, 0, 2**45),
+        "queue team may have at most 1 GiB memory and has 0 GiB memory; at least 32768 GiB memory "
+        "more are needed. It can never start unless the limit of queue team rises to at least "
+        "32768 GiB memory, or it asks for less",
+    ),
+    Case(
+        "two limits",
+        bounds(
+            Verdict.EXCEEDS_LIMIT,
+            (1, Kind.GPU, 8000, 6000, 3000),
+            (0, Kind.GPU, 16000, 15000, 3000),
+        ),
+        "queue team may have at most 8 GPU and has 6 GPU, queue department may have at most 16 GPU "
+        "and has 15 GPU; 3 GPU more are needed. It can start when 1 GPU of queue team is given "
+        "back or its limit rises to 9 GPU, and 2 GPU of queue department are given back or its "
+        "limit rises to 18 GPU",
+    ),
+    Case(
+        "limits of two resources, one of which can never do",
+        bounds(
+            Verdict.EXCEEDS_LIMIT, (1, Kind.CPU, 8000, 6000, 3000), (0, Kind.GPU, 2000, 0, 3000)
+        ),
+        "queue team may have at most 8 CPU and has 6 CPU, queue department may have at most 2 GPU "
+        "and has 0 GPU; 3 CPU, 3 GPU more are needed. It can never start unless the limit of queue "
+        "department rises to 3 GPU, or it asks for less",
+    ),
+    Case(
+        "of many limits the first are told",
+        bounds(Verdict.EXCEEDS_LIMIT, *[(0, Kind.GPU, 2000, 0, 3000)] * 4),
+        f"{', '.join(['queue department may have at most 2 GPU and has 0 GPU'] * 3)}, …; 3 GPU "
+        "more are needed. It can never start unless "
+        f"{', and '.join(['the limit of queue department rises to 3 GPU'] * 3)}, …, or it asks for "
+        "less",
+    ),
+    Case(
+        "a quota in CPU",
+        bound(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, Kind.CPU, 1000, 100, 901),
+        "what cannot be preempted may have the quota of queue team, 1 CPU, and has 0.1 CPU; 0.901 "
+        "CPU more is needed. It can start when 0.001 CPU of that in queue team is given back or "
+        "its quota rises to 1.001 CPU, or it may be preempted",
+    ),
+    Case(
+        "more than the quota",
+        bound(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, Kind.GPU, 2000, 0, 3000),
+        "what cannot be preempted may have the quota of queue team, 2 GPU, and has 0 GPU; 3 GPU "
+        "more are needed. It can never start unless the quota of queue team rises to 3 GPU, it "
+        "asks for less, or it may be preempted",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SENTENCES, ids=ids)
+def test_sentences(case: Case[Rejection, str]) -> None:
+    """Whole sentences: what there is, what is asked for, what would change it."""
+    assert explain(BUILD.snapshot(), case.given) == case.want
