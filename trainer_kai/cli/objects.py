@@ -20,6 +20,7 @@ from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.share import on_node
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.documents import Document, read
+from trainer_kai.cli.fields import Remarks
 from trainer_kai.cli.kinds import KINDS, OPAQUE, BindRequest, Shard, faults_of, seconds
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -61,6 +62,7 @@ def read_objects(documents: Iterable[Document]) -> Given:
     found: dict[tuple[str, str, Key], tuple[Document, Any]] = {}
     faults: list[FieldError] = []
     ignored: Counter[str] = Counter()
+    remarks = Remarks()
     newest = 0
     for document in documents:
         kind = (document.group, document.kind)
@@ -69,6 +71,8 @@ def read_objects(documents: Iterable[Document]) -> Given:
             continue
         told = [*_add(found, document, kind)]
         faults += told
+        if kind in KINDS:
+            remarks.add(document, KINDS[kind].resource.struct)
         if not told:
             newest = max(newest, _newest(document.fields))
         if kind in OPAQUE:
@@ -77,6 +81,7 @@ def read_objects(documents: Iterable[Document]) -> Given:
         raise ConfigError(faults)
     given = _placed(found)
     given.newest = newest
+    given.notes += remarks.lines()
     given.notes += (f"{what} ({count})" for what, count in sorted(ignored.items()))
     return given
 
