@@ -257,26 +257,34 @@ async def test_it_is_said_also_when_nothing_at_all_runs() -> None:
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
         await cluster.until("events", 1)
-        cluster.tell("jobsets", "MODIFIED", {**obj})
+        obj["metadata"]["resourceVersion"] = "11"
+        cluster.tell("jobsets", "MODIFIED", obj)
         await asyncio.sleep(0.1)
 
     assert [body["reason"] for _, body in cluster.writes] == ["CannotRun"]
 
 
 async def test_a_wish_that_cannot_be_meant_is_told() -> None:
-    """Admission's warnings end with Trainer; these are where people look."""
+    """Admission's warnings end with Trainer; these are where people look, once for each JobSet."""
     cluster = Cluster()
     obj, job = jobset()
     obj["metadata"]["labels"] |= {"kai.scheduler/queue": "A_b", "kai.scheduler/preemptibility": "x"}
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
         await cluster.until("events", 3)
+        obj["metadata"]["resourceVersion"] = "11"
+        cluster.tell("jobsets", "MODIFIED", obj)
+        await asyncio.sleep(0.1)
 
-    told = {
-        (body["reason"], body["message"].partition(": ")[0]) for _, body in cluster.of("events")
-    }
-    assert ("CannotRun", "metadata.labels[kai.scheduler/queue]") in told
-    assert ("Noted", "metadata.labels[kai.scheduler/preemptibility]") in told
+    told = sorted(
+        (body["reason"], body["type"], body["message"].partition(": ")[0])
+        for _, body in cluster.of("events")
+    )
+    assert told == [
+        ("CannotRun", "Warning", "metadata.labels[kai.scheduler/queue]"),
+        ("Noted", "Warning", "metadata.labels[kai.scheduler/preemptibility]"),
+        ("PodGroupsCreated", "Normal", "Queue A_b"),
+    ]
 
 
 async def test_a_new_queue_is_told() -> None:
