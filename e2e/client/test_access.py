@@ -3,6 +3,7 @@
 One line each, with what to do; the same from the client of a process and from that of a command.
 """
 
+import asyncio
 import base64
 import json
 import time
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from e2e.client.hearing import CONFIG_MAPS, client_of
 from e2e.cluster.certificates import Authority, KeyPair
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.commands import kubeconfig_path
 from e2e.cluster.resources import SERVICE_ACCOUNTS
 from trainer_kai.errors import ConfigError, TrainerKaiError
 from trainer_kai.kube.client import Client, Patience
@@ -134,6 +136,15 @@ async def test_a_forbidden_resource(connect: Connect, cluster: Cluster) -> None:
         "a role and its binding have to grant it",
     ):
         assert part in str(told)
+
+
+async def test_an_account_stands_in_its_namespace(cluster: Cluster, namespace: str) -> None:
+    """With the kubeconfig that `e2e.cluster kubeconfig` writes, as in a pod of its own."""
+    account = await asyncio.to_thread(kubeconfig_path, cluster.name, f"{namespace}/default")
+
+    for kubeconfig, where in ((account, namespace), (cluster.kubeconfig, "default")):
+        async with _command(kubeconfig) as client:
+            assert client.access.namespace == where
 
 
 def _service_account_token(keys: KeyPair, uid: str, lifetime_s: int) -> str:

@@ -62,6 +62,15 @@ def test_a_kubeconfig_leads_to_one_user_of_one_cluster(
     assert user["name"] == case.given[0]
 
 
+@pytest.mark.parametrize("namespace", ["", "team"])
+def test_a_kubeconfig_names_the_namespace_of_an_account(namespace: str) -> None:
+    """Nobody else has one, and then the field is left out: an empty one would be no namespace."""
+    config = json.loads(CREDENTIALS.kubeconfig("team.account", "token", namespace=namespace))
+
+    (context,) = config["contexts"]
+    assert context["context"].get("namespace") == (namespace or None)
+
+
 def test_a_kubeconfig_is_for_the_owner(tmp_path: Path) -> None:
     """Nobody else on the machine can read it, and it can be written again."""
     file = tmp_path / "kubeconfigs" / "admin.yaml"

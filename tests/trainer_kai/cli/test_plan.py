@@ -150,15 +150,16 @@ def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
 
 
 def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
-    """Its label keeps admission away, so nothing is ours there."""
-    metadata = {"name": "default", "labels": {"trainer-kai.dev/inject": "disabled"}}
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    file = terminal.write("job.yaml", trainjob(DEEPSPEED), space)
+    """Its label keeps admission away, so nothing is ours there; other values keep nobody away."""
+    for value, is_out in (("disabled", True), ("enabled", False)):
+        metadata = {"name": "default", "labels": {"trainer-kai.dev/inject": value}}
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        file = terminal.write("job.yaml", trainjob(DEEPSPEED), space)
 
-    code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
-    assert code == 0
-    assert "queue -" in text
-    assert "taken out" in text
+        code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+        assert code == 0
+        assert ("queue -" in text) == is_out
+        assert ("taken out" in text) == is_out
 
 
 def test_what_was_not_looked_at_is_told(terminal: Terminal) -> None:
