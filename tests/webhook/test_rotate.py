@@ -38,6 +38,7 @@ class Store:
         self.configuration: dict[str, Any] | None = None
         self.asked: list[str] = []
         self.refuse: int | None = None
+        self.refuse_writes: int | None = None
         self.before: Callable[[Request], None] = lambda _: None
 
     async def send(self, request: Request, timeout_s: float) -> Answer:
@@ -46,8 +47,9 @@ class Store:
         self.asked.append(str(request))
         self.before(request)
         await asyncio.sleep(0)
-        if self.refuse:
-            return _refused(self.refuse)
+        refused = self.refuse or (self.refuse_writes if request.method != "GET" else None)
+        if refused:
+            return _refused(refused)
         body = json.loads(request.body or b"null")
         if request.path == CONFIGURATION:
             return self._configured(request.method, body)
@@ -101,7 +103,8 @@ def _refused(status: int) -> Answer:
 
 def keeper(store: Store, clock: VirtualClock, settings: Tls = SETTINGS) -> Keeper:
     """Return a replica's keeper."""
-    client = Client(Access("https://nowhere", Token("")), store, clock, Unobserved())
+    access = Access("https://nowhere", Token(""), namespace="ours")
+    client = Client(access, store, clock, Unobserved())
     return Keeper(client, settings, clock, logger(__name__))
 
 
@@ -125,6 +128,18 @@ def test_every_name_is_named() -> None:
         "10.0.0.7",
         "other.example.org",
     )
+
+
+async def test_the_secret_is_where_we_are() -> None:
+    """The settings need not name the namespace: our credentials do."""
+    store, clock = Store(), VirtualClock()
+    settings = Tls()
+
+    pair = await keeper(store, clock, settings).obtain()
+
+    where = "/api/v1/namespaces/ours/secrets"
+    assert store.asked == [f"GET {where}/{settings.secret_name}", f"POST {where}"]
+    assert fault_of(pair, host_names(settings, "ours"), clock.now(), timedelta()) is None
 
 
 async def test_the_first_one_makes_it_and_the_others_take_it() -> None:
@@ -285,14 +300,66 @@ async def test_a_secret_that_is_lost_is_put_back(damage: dict[str, Any] | None) 
     store.configuration = configured("")
     showing = keeper(store, clock)
     pair = await showing.obtain()
-    assert store.secret is not None
-    store.secret = None if damage is None else {**store.secret, **damage}
     task = asyncio.create_task(showing.publish(pair))
+    for _ in range(2):
+        await clock.advance(20)
+        assert store.secret is not None
+        store.secret = None if damage is None else {**store.secret, **damage}
     await clock.advance(20)
 
     assert not task.done()
     task.cancel()
     assert await keeper(store, clock).obtain() == pair
+
+
+async def test_putting_it_back_is_tried_until_it_is_done() -> None:
+    """A missing role ends nothing meanwhile: we answer, and are trusted."""
+    store, clock = Store(), VirtualClock()
+    store.configuration = configured("")
+    showing = keeper(store, clock)
+    pair = await showing.obtain()
+    store.secret = None
+    store.refuse_writes = 403
+    with capture_logs() as logs:
+        task = asyncio.create_task(showing.publish(pair))
+        await clock.advance(20)
+        assert not task.done()
+        assert store.secret is None
+        store.refuse_writes = None
+        await clock.advance(20)
+        task.cancel()
+
+    assert "certificate not put back" in {it["event"] for it in logs}
+    assert await keeper(store, clock).obtain() == pair
+
+
+async def test_credentials_that_are_refused_then_end_the_process_too() -> None:
+    """Waiting does not help there either."""
+    store, clock = Store(), VirtualClock()
+    showing = keeper(store, clock)
+    pair = await showing.obtain()
+    store.secret = None
+    store.refuse_writes = 401
+
+    with pytest.raises(Unauthorized):
+        await showing.publish(pair)
+
+
+async def test_a_certificate_that_is_renewed_ends_nobody() -> None:
+    """It is of the same authority: whoever shows the old one stays trusted, and leaves it there."""
+    store, clock = Store(), VirtualClock()
+    store.configuration = configured("")
+    showing = keeper(store, clock)
+    first = await showing.obtain()
+    await clock.advance(340 * 86_400)
+    second = await keeper(store, clock).obtain()
+    task = asyncio.create_task(showing.publish(first))
+    await clock.advance(20)
+
+    assert not task.done()
+    task.cancel()
+    assert second != first
+    assert await keeper(store, clock).obtain() == second
 
 
 def test_a_secret_is_written_as_it_is_read() -> None:
