@@ -15,7 +15,14 @@ from structlog.testing import CapturingLogger
 
 from tests.support.clock import VirtualClock
 from trainer_kai.kube.claim import Claim
-from trainer_kai.kube.errors import AlreadyExists, Conflict, NotFound, Refusal, Unavailable
+from trainer_kai.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refusal,
+    Unavailable,
+)
 from trainer_kai.kube.leader import Elector
 from trainer_kai.kube.lease import Fence, LeaseRecord, LeaseTiming
 
@@ -82,6 +89,8 @@ class Network:
     lose_requests: bool = False
     lose_answers: bool = False
     refuse: bool = False  # at once, as a server does that is starting
+    forbid_reads: bool = False  # as one does that has not read the roles, or has none for us
+    forbid_writes: bool = False
 
 
 class Host:
@@ -124,14 +133,20 @@ class Host:
 
     async def read(self) -> LeaseRecord | None:
         """Ask for the newest state."""
+        if self.network.forbid_reads:
+            raise Forbidden(_refusal(403, "Forbidden"))
         return await self.send(self._server.read)
 
     async def create(self, record: LeaseRecord) -> LeaseRecord:
         """Ask for it to be made."""
+        if self.network.forbid_writes:
+            raise Forbidden(_refusal(403, "Forbidden"))
         return await self.send(lambda: self._server.create(record))
 
     async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
         """Ask for it to be written over."""
+        if self.network.forbid_writes:
+            raise Forbidden(_refusal(403, "Forbidden"))
         return await self.send(lambda: self._server.update(record, version))
 
     async def send(self, act: Callable[[], A]) -> A:

@@ -10,7 +10,7 @@ from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.leases import TIMING, Candidate, LeaseServer, Network
 from trainer_kai.errors import InvariantError
-from trainer_kai.kube.errors import Forbidden, Refusal
+from trainer_kai.kube.errors import Forbidden
 from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord
 
 
@@ -367,19 +367,33 @@ async def test_a_fence_that_stops_a_group_of_tasks(town: Town, case: Case[Except
 
 
 async def test_what_waiting_does_not_help_ends_it(town: Town) -> None:
-    """RBAC that says no is said by followers and by leaders, if it says so for long."""
+    """RBAC that says no is said by all: after a whole lease, and at once by whoever is new."""
     a, b = await town.led_by("a", "b")
-
-    async def refuse() -> None:
-        raise Forbidden(Refusal("GET lease", 403, "Forbidden", "no"))
-
-    a.host.update = b.host.read = lambda *_: refuse()  # type: ignore[method-assign,assignment]
-    await town.clock.advance(5)
+    c = town.enter("c")
+    a.host.network = Network(forbid_writes=True)
+    b.host.network = c.host.network = Network(forbid_reads=True)
+    await town.clock.advance(0)
+    assert c.running.done()
+    await town.clock.advance(TIMING.lease_s)
     assert not a.running.done()
     assert not b.running.done()
+    await town.clock.advance(2 * TIMING.retry_s)
+    assert b.running.done()
     await town.clock.advance(60)
 
-    for candidate in (a, b):
+    for candidate in (a, b, c):
         with pytest.raises(Forbidden):
             await candidate.running
     assert not a.holds
+
+
+async def test_refusals_with_a_look_between_them_end_nothing(town: Town) -> None:
+    """Each time an API server starts it refuses for a while; the next time counts from anew."""
+    _, b = await town.led_by("a", "b")
+    for _ in range(5):
+        b.host.network = Network(forbid_reads=True)
+        await town.clock.advance(10)
+        b.host.network = Network()
+        await town.clock.advance(10)
+
+    assert not b.running.done()
