@@ -69,6 +69,21 @@ def relabelled(obj: Obj, name: str, value: str | None) -> Obj:
     return other
 
 
+def with_jobs(obj: Obj, *jobs: Obj) -> Obj:
+    """Return a JobSet with more replicatedJobs."""
+    return {**obj, "spec": {**obj["spec"], "replicatedJobs": [*_jobs(obj), *jobs]}}
+
+
+def reordered(obj: Obj) -> Obj:
+    """Return a JobSet with its replicatedJobs the other way round."""
+    return {**obj, "spec": {**obj["spec"], "replicatedJobs": [*reversed(_jobs(obj))]}}
+
+
+def _jobs(obj: Obj) -> list[Obj]:
+    jobs: list[Obj] = obj["spec"]["replicatedJobs"]
+    return jobs
+
+
 class Update(NamedTuple):
     """A JobSet before and after, and what is known of its TrainJob."""
 
@@ -195,6 +210,8 @@ def running(obj: Obj) -> Obj:
 
 RUNNING = running(OVERWRITTEN)
 APPLIED_AGAIN = relabelled(changed(RUNNING, {}, {QUEUE: "j"}), QUEUE, "p")
+STAGED = running(OUTSIDE)
+UNLABELLED = changed(RUNNING, {}, {QUEUE: None})
 KEPT = [
     Case(
         "Trainer wrote its own again: what outranked it comes back",
@@ -215,6 +232,30 @@ KEPT = [
         "nothing outranks a label that somebody changes on the JobSet",
         Update(RUNNING, changed(RUNNING, {}, {QUEUE: "x"})),
         Written("x", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "only the label of the JobSet",
+        Update(RUNNING, changed(RUNNING, {}, {QUEUE: "j"}), facts({QUEUE: "t"})),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "where there was no label there is none to put back",
+        Update(UNLABELLED, changed(RUNNING, {}, {QUEUE: "j"}), facts({QUEUE: "t"})),
+        Written("j", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "a part that is new has nothing to get back, and harms nobody",
+        Update(RUNNING, with_jobs(APPLIED_AGAIN, job("late")), facts({QUEUE: "t"})),
+        Written("t", MARKED, {"node": (KAI, "t", "Main"), "late": (None, None, None)}),
+    ),
+    Case(
+        "parts in another order get back what was theirs",
+        Update(STAGED, reordered(relabelled(STAGED, GANG, "x")), rules=EXTERNAL),
+        Written(
+            "default-queue",
+            {**MARKED, SKIP: "true"},
+            {"node": (KAI, "default-queue", "node"), "after": (KAI, "default-queue", "after")},
+        ),
     ),
     Case(
         "a gang that is changed, or that is new",
