@@ -9,7 +9,7 @@ from trainer_kai.api.names import PREEMPTIBILITY, PRIORITY_CLASS_NAME, QUEUE
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.wishes import PREEMPTIBILITIES
 
-__all__ = ["Standing", "Standings"]
+__all__ = ["Standing", "Standings", "default_priority"]
 
 _WITHOUT_CLASS: Final = 50
 _PREEMPTIBLE_BELOW: Final = 100
@@ -23,6 +23,13 @@ class Standing(NamedTuple):
     is_preemptible: bool
 
 
+def default_priority(classes: Mapping[str, PriorityClass]) -> int:
+    """Return the priority of who names no class, or one that there is not."""
+    # Of several default classes Kubernetes takes the one with the smallest value.
+    defaults = (one.value for one in classes.values() if one.global_default)
+    return min(defaults, default=_WITHOUT_CLASS)
+
+
 class Standings:
     """Of gangs, and of pods on their own."""
 
@@ -32,9 +39,7 @@ class Standings:
         self._classes: Final = classes
         self._kins: Final = kins
         self._default_queue: Final = default_queue
-        # Of several default classes Kubernetes takes the one with the smallest value.
-        defaults = [one.value for one in classes.values() if one.global_default]
-        self._default: Final = min(defaults, default=_WITHOUT_CLASS)
+        self._default: Final = default_priority(classes)
         self._of_gang: Final[dict[int, Standing]] = {}
         self._of_kin: Final[dict[int, Standing]] = {}
 

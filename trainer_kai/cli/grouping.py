@@ -64,16 +64,25 @@ def group_workloads(given: Given, rules: Rules) -> None:
     jobsets = given.cluster.jobsets
     found = [_Workload(_marked(it, rules), f"JobSet {key}") for key, it in jobsets.items()]
     for key, job in given.trainjobs.items():
-        if key not in jobsets and key not in pods and not _is_idle(job):
+        if key in jobsets or key in pods:
+            continue
+        why = _idle(job)
+        if why:
+            given.notes.append(f"TrainJob {key}: makes no pods: {why}")
+        else:
             found += _expanded(given, job, rules)
     for it in found:
         _group(given, it, pods.get(it.jobset.metadata.key, []), rules)
 
 
-def _is_idle(job: TrainJob) -> bool:
-    """Say whether a TrainJob is held back, or over."""
-    over = (it for it in job.status.conditions if it.type in _OVER and it.status == "True")
-    return job.spec.suspend or bool(job.metadata.deletion_timestamp) or any(over)
+def _idle(job: TrainJob) -> str:
+    """Return why a TrainJob makes nothing: it is held back, or over."""
+    over = (it.type for it in job.status.conditions if it.type in _OVER and it.status == "True")
+    if job.spec.suspend:
+        return "spec.suspend is true"
+    if job.metadata.deletion_timestamp:
+        return "it is being deleted"
+    return next((f"it is {name}" for name in over), "")
 
 
 def _expanded(given: Given, job: TrainJob, rules: Rules) -> Iterator[_Workload]:
@@ -97,6 +106,11 @@ def _expanded(given: Given, job: TrainJob, rules: Rules) -> Iterator[_Workload]:
     given.notes += faults
     if faults:
         return
+    if not is_ours(jobset):
+        why = "; ".join(map(str, findings)) or "another scheduler is asked for"
+        given.notes.append(f"TrainJob {key}: left out: {why}")
+    elif not any(job.replicas * pods_of(job) for job in jobset.spec.replicated_jobs):
+        given.notes.append(f"TrainJob {key}: makes no pods: its numbers come to 0")
     meta = replace(jobset.metadata, uid=UID, creation_timestamp=job.metadata.creation_timestamp)
     yield _Workload(replace(jobset, metadata=meta), f"TrainJob {key}")
 

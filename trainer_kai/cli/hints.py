@@ -1,7 +1,7 @@
 """What people should know of groups that the plan says nothing of.
 
-A group without pods has no verdict, nor has one whose pods wait for what is being released; and
-some of what groups ask for is not looked at yet.
+A group without pods has no verdict, nor has one whose pods wait for what is being released; some of
+what groups ask for is not looked at yet, and some of it is in no file.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -9,12 +9,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from scheduler.state.cluster import Cluster
+from scheduler.state.standing import default_priority
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ANTICIPATED, NODE_POOL
+from trainer_kai.api.names import ANTICIPATED, NODE_POOL, POD_GROUP, PRIORITY_CLASS_NAME
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.anticipated import After, read_anticipated
 
-__all__ = ["hints", "not_looked_at"]
+__all__ = ["hints", "in_no_file", "not_looked_at"]
+
+_TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and its value
 
 
 def not_looked_at(cluster: Cluster) -> Iterator[str]:
@@ -26,6 +29,23 @@ def not_looked_at(cluster: Cluster) -> Iterator[str]:
     pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
     if pooled:
         yield f"the label {NODE_POOL} is not looked at: all nodes count for {_some(pooled)}"
+
+
+def in_no_file(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+    """Yield the priority classes that units name and nobody knows, with what is assumed."""
+    asked: dict[str, set[Key]] = {}
+    for key, group in cluster.pod_groups.items():
+        asked.setdefault(group.spec.priority_class_name, set()).add(key)
+    for key, pod in cluster.pods.items():
+        if pod.spec.scheduler_name == scheduler_name and POD_GROUP not in pod.metadata.annotations:
+            label = pod.metadata.labels.get(PRIORITY_CLASS_NAME)
+            asked.setdefault(label or pod.spec.priority_class_name, set()).add(key)
+    priority = default_priority(cluster.priority_classes)
+    for name in sorted(asked.keys() - cluster.priority_classes.keys() - {""}):
+        if (name, priority) != _TRAIN:
+            taken = f"the priority of {_some(asked[name])} is taken to be {priority}"
+            refused = "but a cluster without it refuses the pods"
+            yield f"PriorityClass {name} is in no file: {taken}, {refused}"
 
 
 def hints(cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key]) -> dict[Key, str]:
@@ -48,7 +68,7 @@ def _is_near(group: PodGroup) -> bool:
 def _some(keys: Collection[Key]) -> str:
     first = min(keys)
     more = len(keys) - 1
-    return f"{first} and {more} more group{'s' * (more > 1)}" if more else str(first)
+    return f"{first} and {more} more" if more else str(first)
 
 
 def _promised(count: int) -> str:

@@ -25,7 +25,7 @@ from trainer_kai.cli.completion import Binding, finish, settle
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import Ending, ending
 from trainer_kai.cli.grouping import group_workloads
-from trainer_kai.cli.hints import hints, not_looked_at
+from trainer_kai.cli.hints import hints, in_no_file, not_looked_at
 from trainer_kai.cli.objects import read_objects
 from trainer_kai.cli.protocol import cycle_json, evictions_of, phase_of, states_json
 from trainer_kai.cli.site import Site, site_of
@@ -101,8 +101,10 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
         default_queue=options.default_queue,
         stuck_in_releasing_s=options.stuck_in_releasing_s,
     )
-    notes = (*given.notes, *not_looked_at(given.cluster), *site.notes)
-    return Scene(given.cluster, site, terms, notes)
+    cluster = given.cluster
+    unknown = in_no_file(cluster, site.scheduler_name)
+    notes = (*given.notes, *unknown, *not_looked_at(cluster), *site.notes)
+    return Scene(cluster, site, terms, notes)
 
 
 def run(scene: Scene, options: Options, planner: Planner = plan, *, load_s: float = 0.0) -> Outcome:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.case import Case, ids
 from tests.support.jobsets import RUNTIMES, UID, recorded
 from tests.support.tree import ROOT
 from tests.support.world import pod, trainjob
@@ -121,21 +122,40 @@ def test_a_trainjob_that_never_runs_is_told() -> None:
     assert not given.cluster.pods
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"spec": {"suspend": True, "runtimeRef": {"name": "torch-distributed"}}},
+TORCH = {"runtimeRef": {"name": "torch-distributed"}}
+GOING = {**trainjob("job", "torch")["metadata"], "deletionTimestamp": "2026-01-05T09:00:00Z"}
+NOTHING = [
+    Case("held back", {"spec": {"suspend": True, **TORCH}}, "spec.suspend is true"),
+    Case(
+        "over",
         {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
-    ],
-)
-def test_who_is_held_back_or_over_has_no_pods(change: dict[str, Any]) -> None:
-    """Neither waits for anything."""
-    given = grouped(
-        {**trainjob("job", "torch-distributed"), **change}, runtime("torch-distributed")
-    )
+        "it is Complete",
+    ),
+    Case("going", {"metadata": GOING}, "it is being deleted"),
+    Case("no nodes", {"spec": {"trainer": {"numNodes": 0}, **TORCH}}, "its numbers come to 0"),
+]
+
+
+@pytest.mark.parametrize("case", NOTHING, ids=ids)
+def test_who_makes_no_pods_is_told(case: Case[dict[str, Any], str]) -> None:
+    """With the reason: it would vanish without a word."""
+    job = {**trainjob("job", "torch-distributed"), **case.given}
+
+    given = grouped(job, runtime("torch-distributed"))
 
     assert not given.cluster.pods
-    assert given.notes == []
+    assert given.notes == [f"TrainJob default/job: makes no pods: {case.want}"]
+
+
+def test_a_trainjob_of_another_scheduler_is_told() -> None:
+    """Its runtime asks for it."""
+    other = runtime("torch-distributed")
+    job = other["spec"]["template"]["spec"]["replicatedJobs"][0]
+    job["template"]["spec"]["template"]["spec"]["schedulerName"] = "default-scheduler"
+
+    (note,) = grouped(trainjob("job", "torch-distributed"), other).notes
+
+    assert note.startswith("TrainJob default/job: left out: spec.runtimeRef: its pods are left to ")
 
 
 def test_a_trainjob_whose_jobset_is_there_is_not_built_again() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -241,9 +242,35 @@ def test_what_is_not_looked_at_is_told(terminal: Terminal) -> None:
 
     lines = terminal.run("-f", file)[2].splitlines()
 
-    who = "default/above and 1 more group"
+    who = "default/above and 1 more"
     assert lines[0].endswith(f" is not looked at yet: nothing keeps the pods of {who} together")
     assert lines[1].endswith("node-pool is not looked at: all nodes count for default/pooled")
+
+
+CLASS: dict[str, Any] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+
+
+def test_a_priority_class_that_nobody_knows_is_told(terminal: Terminal) -> None:
+    """With what is assumed: of groups, and of pods on their own, but not of other schedulers'."""
+    known = {**CLASS, "metadata": {"name": "known"}, "value": 70, "globalDefault": True}
+    alone, other = pod("alone"), pod("other")
+    alone["spec"]["priorityClassName"] = other["spec"]["priorityClassName"] = "high"
+    other["spec"]["schedulerName"] = "default-scheduler"
+    groups = [group("a", priorityClassName="high"), group("b", priorityClassName="known")]
+    train = group("c", priorityClassName="train")
+
+    def told(*objects: Any) -> list[str]:
+        file = terminal.write("a.yaml", *SITE, *objects)
+        lines = terminal.run("-f", file, "--actions", "allocate")[2].splitlines()
+        return [line.removeprefix("trainer-kai: PriorityClass ") for line in lines]
+
+    high, trains = told(known, *groups, alone, other, train)
+    assert high == (
+        "high is in no file: the priority of default/a and 1 more is taken to be 70, "
+        "but a cluster without it refuses the pods"
+    )
+    assert trains.startswith("train is in no file: the priority of default/c is taken to be 70")
+    assert told(train) == []  # KAI's own, and the one of who names none
 
 
 def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) -> None:
