@@ -78,6 +78,10 @@ class NodeNumbers(NamedTuple):
     needed: int  # in the chunk
     counts: Mapping[Obstacle, int]  # nodes
     own: Mapping[Obstacle, int]  # nodes among these that only the chunk's own pods closed to it
+    taints: Mapping[int, int]  # taint → nodes that it keeps the pod off
+    keys: Mapping[int, int]  # key → nodes of which that label is not what it selects
+    small: Mapping[int, int]  # resource → nodes that have too little of it even when empty
+    biggest: Mapping[int, int]  # resource → the most of it that one of these has
     lacking: Mapping[int, int]  # resource → nodes that lack only room, and lack it of this one
     largest: Mapping[int, int]  # resource → the most room on a node that lacks only room
     room: Mapping[int, int]  # resource → room that those nodes have together

@@ -1,6 +1,6 @@
 """Why a unit waits, in one sentence with numbers, and what would change it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -145,34 +145,69 @@ def _of_nodes(snapshot: Snapshot, numbers: NodeNumbers) -> str:
     if numbers.needed == 1:
         begin = "it asks for"
     nodes = len(snapshot.nodes.names)
-    found = _listed(_obstacles(axes, numbers)) or "there is none"
+    found = _listed(_obstacles(snapshot, numbers)) or "there is none"
     remedy = _remedy(axes, numbers, shape)
-    return f"{begin} {asks or 'nothing'}. Of {_nodes(nodes)} {found}. {remedy}"
+    of = f"{_after(numbers.placed)} {_nodes(nodes)}"
+    return f"{begin} {asks or 'nothing'}. {of} {found}. {remedy}"
 
 
-def _obstacles(axes: Axes, numbers: NodeNumbers) -> Iterator[str]:
+def _after(placed: int) -> str:
+    """Say that nodes are counted with the pods before it in their places."""
+    if not placed:
+        return "Of"
+    return f"After {placed} of its pods {'is' if placed == 1 else 'are'} placed, of"
+
+
+def _obstacles(snapshot: Snapshot, numbers: NodeNumbers) -> Iterator[str]:
     for obstacle, count in sorted(numbers.counts.items(), reverse=True):
         if obstacle == Obstacle.ROOM:
-            yield _lack_of_room(axes, numbers, count)
+            yield _lack_of_room(snapshot.axes, numbers, count)
             continue
         own = numbers.own.get(obstacle, 0)
-        because = f" ({own} because of its own pods)" if own else ""
-        yield f"{count} {_OBSTACLES[obstacle][count > 1]}{because}"
+        because = f"{own} because of its own pods" if own else ""
+        named = because or _named(snapshot, numbers, obstacle, count)
+        yield f"{count} {_OBSTACLES[obstacle][count > 1]}{named and f' ({named})'}"
+
+
+def _named(snapshot: Snapshot, numbers: NodeNumbers, obstacle: Obstacle, count: int) -> str:
+    """Name what is in the way there, the most frequent first."""
+    if obstacle == Obstacle.TAINT:
+        return _first(snapshot.nodes.taint_names[it] for it in _by_count(numbers.taints))
+    if obstacle == Obstacle.SELECTOR:
+        keys = _first(snapshot.nodes.key_names[it] for it in _by_count(numbers.keys))
+        return keys and f"by {keys}"
+    if obstacle == Obstacle.TOO_SMALL:
+        return _sizes(snapshot.axes, numbers, count)
+    return ""
+
+
+def _sizes(axes: Axes, numbers: NodeNumbers, count: int) -> str:
+    """Return what nodes have of what they have too little of."""
+    small, order = numbers.small, _by_count(numbers.small)
+    most = {r: _amount(axes, r, numbers.biggest[r]) for r in order}
+    if any(small[r] < count for r in order):
+        return _first(f"{small[r]} with at most {most[r]}" for r in order)
+    begin = "it has" if count == 1 else "the largest has"
+    return f"{begin} {_first(most.values())}" if most else ""
+
+
+def _by_count(counts: Mapping[int, int]) -> list[int]:
+    return sorted(counts, key=lambda it: (-counts[it], it))
 
 
 def _lack_of_room(axes: Axes, numbers: NodeNumbers, count: int) -> str:
-    lacking = sorted(numbers.lacking, key=lambda r: (-numbers.lacking[r], r))
-    free = _listed(_amount(axes, r, numbers.largest[r]) for r in lacking)
+    free = _listed(_amount(axes, r, numbers.largest[r]) for r in _by_count(numbers.lacking))
     if count == 1:
         return f"1 lacks room ({free} free)"
     return f"{count} lack room (at most {free} free on one)"
 
 
 def _remedy(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
+    change = _some_change(axes, numbers, shape)
     if Obstacle.ROOM not in numbers.counts:
-        return _some_change(numbers, shape)
+        return change
     if numbers.seats < numbers.left:
-        return f"Even with nobody else there, {_too_few(numbers)}. {_some_change(numbers, shape)}"
+        return f"Even with nobody else there, {_too_few(numbers)}. {change}"
     lacking = sorted(numbers.lacking)
     asked = {r: shape.request[r] * numbers.left for r in lacking}
     room = _room(axes, numbers, asked)
@@ -181,7 +216,8 @@ def _remedy(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
     short = [r for r in lacking if numbers.largest[r] < numbers.room[r] < asked[r]]
     if short:
         free = _listed(_amount(axes, r, numbers.room[r]) for r in short)
-        return f"Together they have {free} free: it can start when {room}"
+        together = f"Together they {'then ' if numbers.placed else ''}have"
+        return f"{together} {free} free: it can start when {room}"
     return f"It can start when {room}"
 
 
@@ -197,16 +233,19 @@ def _room(axes: Axes, numbers: NodeNumbers, asked: dict[int, int]) -> str:
     """Return which room would do for the pods that are left."""
     needs = _listed(_amount(axes, r, n) for r, n in asked.items())
     is_one = numbers.counts[Obstacle.ROOM] == 1
+    then = "then " if numbers.placed else ""
     if numbers.left == 1:
-        return f"{'that node' if is_one else 'one of them'} has {needs} free"
-    who = "that node has" if is_one else "they have"
+        return f"{'that node' if is_one else 'one of them'} {then}has {needs} free"
+    who = f"that node {then}has" if is_one else f"they {then}have"
     return f"{who} room for {numbers.left} such pods ({needs})"
 
 
-def _some_change(numbers: NodeNumbers, shape: Shape) -> str:
+def _some_change(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
     """Say what could open a node to it, the nearest first; of each node only one thing is known."""
     counts, own = numbers.counts, numbers.own
     foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
+    if {*numbers.small} == {axes.pods}:  # each pod needs a place
+        foreign.remove(Obstacle.TOO_SMALL)
     changes = [_REMEDIES[it] for it in sorted(foreign, reverse=True)[:_FEW]]
     if Obstacle.CLAIM not in foreign and not (shape.own_claims and Obstacle.CLAIM in counts):
         changes.append("a node that matches is added")
@@ -237,10 +276,10 @@ def _amount(axes: Axes, resource: int, number: int) -> str:
     if resource == axes.pods:
         return f"{number} place{'' if number == 1 else 's'} for pods"
     kind = axes.kinds[resource]
-    if kind == NONE:
+    if kind == NONE or (kind == Kind.GPU and resource not in axes.gpus):
         return f"{number} {axes.names[resource]}"
-    if kind == Kind.GPU and resource not in axes.gpus:
-        return f"{number} {axes.names[resource]}"
+    if kind == Kind.GPU and axes.gpus[1:]:
+        return f"{_short(number / 1000)} {axes.names[resource]}"
     return _of_kind(Kind(kind), number)
 
 

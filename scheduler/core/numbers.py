@@ -8,7 +8,7 @@ from scheduler.core.decision import NodeNumbers, Obstacle
 from scheduler.core.feasible import FIXED, MOVING
 from scheduler.core.field import Field
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE, Bools, Ints, Shape, Slot, Verdict
+from scheduler.core.model import NONE, Bools, Ints, Shape, Slot, Snapshot, Verdict
 from scheduler.core.place import Failure
 
 __all__ = ["node_numbers"]
@@ -21,6 +21,7 @@ def node_numbers(
     lost, left = _lost(ledger, field)
     counts = {obstacle: int(nodes.sum()) for obstacle, nodes in lost.items()}
     asked = [(r, n) for r, n in enumerate(field.shape.request) if n]
+    small = _small(ledger.snapshot, field.shape, lost)
     lacking = {r: int((left & (ledger.room[:, r] < n)).sum()) for r, n in asked}
     here = ledger.room[left]
     _give_up(ledger, failure.slots[failure.placed + 1 :])
@@ -39,6 +40,10 @@ def node_numbers(
         needed=len(shapes),
         counts=counts,
         own=own,
+        taints=_taints(ledger.snapshot, field.shape, lost),
+        keys=_keys(ledger.snapshot, field.shape, lost),
+        small={r: len(has) for r, has in small.items()},
+        biggest={r: max(has) for r, has in small.items()},
         lacking={r: n for r, n in lacking.items() if n},
         largest={r: int(here[:, r].max(initial=0)) for r, _ in asked},
         room={r: int(np.maximum(here[:, r], 0).sum()) for r, _ in asked},
@@ -69,6 +74,45 @@ def _masks(ledger: Ledger, field: Field) -> list[tuple[Obstacle, Bools]]:
         (obstacle, rule(ledger, shape)) for obstacle, is_asked, rule in MOVING if is_asked(shape)
     ]
     return masks
+
+
+def _taints(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[int, int]:
+    """Count the nodes that were lost to each taint."""
+    if Obstacle.TAINT not in lost:
+        return {}
+    here = snapshot.nodes.taints[lost[Obstacle.TAINT]].sum(axis=0).tolist()
+    return {taint: n for taint, n in enumerate(here) if n and taint not in shape.tolerates}
+
+
+def _keys(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[int, int]:
+    """Count the nodes that were lost to each label: no alternative holds there, and it is wrong."""
+    if Obstacle.SELECTOR not in lost:
+        return {}
+    labels = snapshot.nodes.labels[lost[Obstacle.SELECTOR]]
+    wrong: dict[int, Bools] = {}
+    for alternatives in shape.any_of:
+        is_out = np.ones(len(labels), dtype=np.bool_)
+        of_entry: dict[int, Bools] = {}
+        for terms in alternatives:
+            fails = np.zeros(len(labels), dtype=np.bool_)
+            for key, codes in terms:
+                misses = ~np.isin(labels[:, key], list(codes))
+                fails |= misses
+                of_entry[key] = of_entry.get(key, misses) | misses
+            is_out &= fails
+        for key, misses in of_entry.items():
+            wrong[key] = wrong.get(key, False) | (misses & is_out)
+    counts = {key: int(nodes.sum()) for key, nodes in wrong.items()}
+    return {key: n for key, n in counts.items() if n}
+
+
+def _small(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[int, list[int]]:
+    """Return for each resource what nodes have that have too little of it even when empty."""
+    if Obstacle.TOO_SMALL not in lost:
+        return {}
+    whole = snapshot.nodes.allocatable[lost[Obstacle.TOO_SMALL]]
+    asked = ((r, whole[:, r], n) for r, n in enumerate(shape.request) if n)
+    return {r: has[has < n].tolist() for r, has, n in asked if (has < n).any()}
 
 
 def _give_up(ledger: Ledger, slots: tuple[Slot | None, ...]) -> None:

@@ -90,9 +90,9 @@ class NodeLabels:
         return Require(column, _some(self._codes[column], values))
 
     def _term(self, term: NodeSelectorTerm) -> tuple[Require, ...] | None:
-        """Return what must hold; None for what never does, as a term that asks for nothing."""
+        """Return what must hold; None for what cannot be meant, as a term that asks for nothing."""
         needs = tuple(self._needs(term))
-        if not needs or any(need is None or not need.codes for need in needs):
+        if not needs or any(need is None for need in needs):
             return None
         return tuple(need for need in needs if need is not None)
 

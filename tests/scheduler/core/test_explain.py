@@ -26,7 +26,8 @@ CPU, MEMORY, POD, GPU = range(4)
 
 def snapshot() -> Snapshot:
     """Return four nodes, two queues and some shapes."""
-    build = Builder(nodes=[Node()] * 4, queues=[Queue("department"), Queue("team")])
+    node = Node(labels=(0,) * 2, taints=(True,) * 4)
+    build = Builder(nodes=[node] * 4, queues=[Queue("department"), Queue("team")])
     build.shape(shape(gpu=8, cpu=0.5, memory=1.5))
     build.shape(shape(cpu=0, memory=0))
     build.shape(shape(cpu=MOST / 1000, memory=MOST / GIB))
@@ -48,6 +49,10 @@ def nodes(verdict: Verdict, counts: dict[Obstacle, int], **more: Any) -> Rejecti
         "needed": 1,
         "counts": counts,
         "own": {},
+        "taints": {},
+        "keys": {},
+        "small": {},
+        "biggest": {},
         "lacking": {},
         "largest": {},
         "room": {},
@@ -120,6 +125,52 @@ SENTENCES: list[Case[Rejection, str]] = [
         f"{ADDED}",
     ),
     Case(
+        "taints are named, the most frequent first",
+        nodes(NO_MATCH, {Obstacle.TAINT: 4}, taints={0: 1, 1: 4}),
+        f"{ASKS} 4 have taints it does not tolerate (taint-1, taint-0). It can start when it "
+        f"tolerates the taints of a node, or {ADDED}",
+    ),
+    Case(
+        "at most three of them",
+        nodes(NO_MATCH, {Obstacle.TAINT: 4}, taints={0: 1, 1: 1, 2: 1, 3: 2}),
+        f"{ASKS} 4 have taints it does not tolerate (taint-3, taint-0, taint-1, …). It can start "
+        f"when it tolerates the taints of a node, or {ADDED}",
+    ),
+    Case(
+        "labels are named as well",
+        nodes(NO_MATCH, {Obstacle.SELECTOR: 4}, keys={0: 1, 1: 4}),
+        f"{ASKS} 4 do not match what it selects (by key-1, key-0). It can start when it selects "
+        f"other nodes, or {ADDED}",
+    ),
+    Case(
+        "what all are too small for",
+        nodes(
+            NO_MATCH,
+            {Obstacle.TOO_SMALL: 4},
+            small={GPU: 4, MEMORY: 4},
+            biggest={GPU: 4000, MEMORY: GIB},
+        ),
+        f"{ASKS} 4 are too small even when empty (the largest has 1 GiB memory, 4 GPU). It can "
+        f"start when it asks for less, or {ADDED}",
+    ),
+    Case(
+        "what only some are too small for",
+        nodes(
+            NO_MATCH,
+            {Obstacle.TOO_SMALL: 3},
+            small={GPU: 2, MEMORY: 3},
+            biggest={GPU: 0, MEMORY: GIB},
+        ),
+        f"{ASKS} 3 are too small even when empty (3 with at most 1 GiB memory, 2 with at most 0 "
+        f"GPU). It can start when it asks for less, or {ADDED}",
+    ),
+    Case(
+        "no pod can ask for less than one place",
+        nodes(NO_MATCH, {Obstacle.TOO_SMALL: 1}, small={POD: 1}, biggest={POD: 0}),
+        f"{ASKS} 1 is too small even when empty (it has 0 places for pods). It can start when "
+        f"{ADDED}",
+    ),
+    Case(
         "who asks for nothing",
         nodes(NO_MATCH, {}, shape=1),
         f"it asks for nothing. Of 4 nodes there is none. It can start when {ADDED}",
@@ -133,7 +184,8 @@ SENTENCES: list[Case[Rejection, str]] = [
     Case(
         "how far a gang got",
         nodes(NO_MATCH, {Obstacle.PORT: 4}, placed=2, needed=5),
-        "2 of 5 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 4 "
+        "2 of 5 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 2 of its "
+        "pods are placed, of 4 nodes 4 "
         f"have its host port in use. It can start when the host port is free, or {ADDED}",
     ),
     Case(
@@ -175,9 +227,10 @@ SENTENCES: list[Case[Rejection, str]] = [
     Case(
         "several pods are left",
         nodes(NO_ROOM, {Obstacle.ROOM: 2}, **SHORT, needed=3, placed=1, left=2, seats=2),
-        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 2 "
-        "lack room (at most 4 GPU, 0.25 CPU free on one). Together they have 0.3 CPU, 6 GPU free: "
-        "it can start when they have room for 2 such pods (1 CPU, 16 GPU)",
+        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
+        "pods is placed, of 4 nodes 2 lack room (at most 4 GPU, 0.25 CPU free on one). "
+        "Together they then have 0.3 CPU, 6 GPU free: it can start when they then have room for 2 "
+        "such pods (1 CPU, 16 GPU)",
     ),
     Case(
         "one node has all that is free",
@@ -195,24 +248,25 @@ SENTENCES: list[Case[Rejection, str]] = [
             placed=1,
             left=2,
         ),
-        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 2 "
-        "lack room (at most 4 GPU, 0.25 CPU free on one), 1 is cordoned. Even with nobody else "
-        "there, there is room for only 2 of 3 pods. It can start when a node is uncordoned, or "
-        f"{ADDED}",
+        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
+        "pods is placed, of 4 nodes 2 lack room (at most 4 GPU, 0.25 CPU free on one), 1 is "
+        "cordoned. Even with nobody else there, there is room for only 2 of 3 pods. It can start "
+        f"when a node is uncordoned, or {ADDED}",
     ),
     Case(
         "too little for those of one kind",
         nodes(NO_ROOM, {Obstacle.ROOM: 4}, **SHORT, needed=9, placed=1, left=2),
-        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 4 "
-        "lack room (at most 4 GPU, 0.25 CPU free on one). Even with nobody else there, there is "
-        f"room for only 1 of 2 such pods. It can start when {ADDED}",
+        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
+        "pods is placed, of 4 nodes 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
+        f"nobody else there, there is room for only 1 of 2 such pods. It can start when {ADDED}",
     ),
     Case(
         "none for those of one kind",
         nodes(NO_ROOM, {Obstacle.ROOM: 4}, **SHORT, needed=9, placed=1, left=2, seats=0),
-        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes 4 "
-        "lack room (at most 4 GPU, 0.25 CPU free on one). Even with nobody else there, there is no "
-        f"room for such a pod beside its own. It can start when {ADDED}",
+        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
+        "pods is placed, of 4 nodes 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
+        "nobody else there, there is no room for such a pod beside its own. It can start when "
+        f"{ADDED}",
     ),
     Case(
         "in pieces",
@@ -254,6 +308,17 @@ def test_one_node_is_one() -> None:
     told = explain(replace(one.snapshot(), axes=axes), nodes(NO_MATCH, {Obstacle.TOO_SMALL: 1}))
     assert "8 GPU" not in told
     assert "1000 nvidia.com/mig-1g.5gb. Of 1 node 1 is too small" in told
+
+
+def test_gpus_of_two_makers_are_told_apart() -> None:
+    """A pod for one does not run on the other."""
+    two = Builder(nodes=[Node()])
+    two.shape(shape(gpu=1))
+    axes = Axes(
+        ("cpu", "memory", "amd.com/gpu", "nvidia.com/gpu"), (0, 1, 2, 2), (), 0, NONE, (2, 3)
+    )
+    told = explain(replace(two.snapshot(), axes=axes), nodes(NO_MATCH, {}))
+    assert "0.001 amd.com/gpu, 1 nvidia.com/gpu. Of" in told
 
 
 @pytest.mark.parametrize("obstacle", Obstacle)

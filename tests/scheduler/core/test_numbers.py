@@ -13,6 +13,7 @@ from scheduler.core.model import (
     Cause,
     Leaf,
     NodeFault,
+    Require,
     Shape,
     Slot,
     Snapshot,
@@ -192,6 +193,36 @@ def test_what_is_lacking_and_how_much_there_is() -> None:
     assert got.lacking == {GPU: 1, CPU: 1}
     assert got.largest == {CPU: 10_000, MEMORY: 512 * GIB, POD: 110, GPU: 7_000}
     assert got.room == {CPU: 11_000, MEMORY: 1024 * GIB, POD: 220, GPU: 9_000}
+
+
+def test_what_keeps_it_off_is_counted() -> None:
+    """By taint, by label and by resource: each only on the nodes that were lost to its kind."""
+    nodes = [
+        Node(taints=(True, True, False), labels=(7, 7)),
+        Node(taints=(True, False, True)),
+        Node(taints=(True, False, False), labels=(0, 0)),
+        Node(labels=(0, 0)),
+        Node(labels=(0, 1)),
+        Node(labels=(1, 1), gpu=2, memory=8),
+        Node(labels=(1, 1), gpu=4),
+        Node(labels=(1, 1), memory=4),
+    ]
+    one_of = (
+        (Require(0, frozenset({1, 2})),),
+        (Require(1, frozenset({1})), Require(0, frozenset())),
+    )
+    pod = shape(
+        gpu=8,
+        memory=16,
+        tolerates=frozenset({0}),
+        any_of=(one_of, ((Require(1, frozenset({1, 7})),),)),
+    )
+    got = numbers_of(nodes, pod)
+    assert got.counts == {Obstacle.TAINT: 2, Obstacle.SELECTOR: 3, Obstacle.TOO_SMALL: 3}
+    assert got.taints == {1: 1, 2: 1}
+    assert got.keys == {0: 3, 1: 2}
+    assert got.small == {MEMORY: 2, GPU: 2}
+    assert got.biggest == {MEMORY: 8 * GIB, GPU: 4000}
 
 
 FOUR: Final = shape(gpu=4)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.core.model import Require
 from scheduler.state.encode import Encoded
 from tests.support.case import Case, ids
 from tests.support.clusters import encoded, node, pod, shape_of
@@ -103,3 +104,10 @@ def test_only_labels_that_somebody_asks_for_have_a_column() -> None:
 
     assert found.key_names == ("metadata.name", "metadata.name")
     assert found.labels.tolist() == [[-1, 0]]
+
+
+def test_a_label_whose_value_no_node_has_is_still_asked_for() -> None:
+    """So that it can be named: what is asked for is a value that nobody has."""
+    found = encoded(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
+
+    assert shape_of(found, "p").any_of == (((Require(0, frozenset()),),),)
