@@ -294,7 +294,7 @@ def test_what_cannot_be_read_is_refused_if_it_may_be_ours() -> None:
 
     assert refusal is not None
     assert refusal.code == 400
-    assert refusal.message.startswith("request.object.spec.replicatedJobs: Expected `array")
+    assert refusal.message.startswith("request.object.spec.replicatedJobs: must be a list")
     assert reviewed(foreign) == UNTOUCHED
     assert reviewed([1]).refusal is not None
 

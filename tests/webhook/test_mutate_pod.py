@@ -149,7 +149,7 @@ def test_a_pod_that_cannot_be_read_is_refused() -> None:
 
     assert answer.refusal is not None
     assert answer.refusal.code == 400
-    assert answer.refusal.message.startswith("request.object.metadata.labels: Expected `object")
+    assert answer.refusal.message.startswith("request.object.metadata.labels: must be an object")
 
 
 def test_a_real_pod_gets_its_group() -> None:

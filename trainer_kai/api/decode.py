@@ -5,6 +5,7 @@ that a struct does not name are skipped without being read. Equal labels of many
 object in memory, and so are the other things that `share` knows.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -42,6 +43,18 @@ _PAGE_HEAD: Final = 1024  # bytes within which the items begin
 _LINE: Final = b'{"type":"'
 _OBJECT: Final = b'","object":'
 _TYPE_BYTES: Final = 32
+_TYPES: Final = re.compile("Expected `(.*)`, got `(.*)`")
+_MISSING: Final = re.compile("Object missing required field `(.*)`")
+_NO_DECIMAL: Final = "Invalid decimal string"
+_WORDS: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "decimal": "a number",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "an object",
+    "str": "a text",
+}
 
 
 class DecodeError(TrainerKaiError):
@@ -200,5 +213,16 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _fault(error: msgspec.ValidationError) -> FieldError:
-    message, _, path = str(error).partition(" - at `$")
-    return FieldError(path.rstrip("`").removeprefix("."), message)
+    """Say in plain words what the library says in those of types."""
+    message, _, at = str(error).partition(" - at `$")
+    path = at.rstrip("`").removeprefix(".")
+    types = _TYPES.fullmatch(message)
+    missing = _MISSING.fullmatch(message)
+    if types:
+        right = " or ".join(_WORDS.get(it, it) for it in types[1].split(" | ") if it != "null")
+        message = f"must be {right}, and is {_WORDS.get(types[2], types[2])}"
+    elif missing:
+        path, message = f"{path}.{missing[1]}".removeprefix("."), "must be there"
+    elif message == _NO_DECIMAL:
+        message = f"must be {_WORDS['decimal']}"
+    return FieldError(path, message)

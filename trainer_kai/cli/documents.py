@@ -4,6 +4,7 @@ Whatever cannot be read is told at once, file by file, with what would be right.
 what it is, for it takes a fiftieth of the time.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -52,9 +53,15 @@ class Document(NamedTuple):
         return f"{self.file}: {self.kind or 'object'} {'/'.join(map(str, names))}".rstrip()
 
 
-def read_files(files: Iterable[str], unpack: Unpack | None = None) -> list[Document]:
-    """Return every object in the files; `-` is standard input. *unpack* opens zip archives."""
-    faults: list[FieldError] = []
+def read_files(
+    files: Iterable[str], unpack: Unpack | None = None, faults: list[FieldError] | None = None
+) -> list[Document]:
+    """Return every object in the files; `-` is standard input. *unpack* opens zip archives.
+
+    What cannot be read is added to *faults*, so that what else is wrong can be told with it.
+    """
+    is_alone = faults is None
+    faults = [] if faults is None else faults
     found: list[Document] = []
     for file in files:
         try:
@@ -70,7 +77,7 @@ def read_files(files: Iterable[str], unpack: Unpack | None = None) -> list[Docum
             faults.append(FieldError(called(file), f"is no YAML: {where(error)}"))
         except ConfigError as error:
             faults += error.faults
-    if faults:
+    if faults and is_alone:
         raise ConfigError(faults)
     return found
 
@@ -85,7 +92,10 @@ def read(struct: type[T], document: Document) -> T:
     try:
         return decode(struct, encode(document.fields))
     except DecodeError as error:
-        raise ConfigError([FieldError(str(document), str(error.fault))]) from error
+        path, message = error.fault
+        value = _at(document.fields, path)
+        told = f"{value!r} {message}" if isinstance(value, str | int | float) else message
+        raise ConfigError([FieldError(str(document), str(FieldError(path, told)))]) from error
     except RecursionError as error:
         raise ConfigError([FieldError(str(document), "is nested too deeply")]) from error
 
@@ -116,6 +126,18 @@ def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
         if fault:
             raise ConfigError([FieldError(f"{name}: document {number}", fault)])
         yield from flat(Document(name, document))
+
+
+def _at(value: Any, path: str) -> Any:
+    """Return what stands at a path; None where the path does not say it all."""
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit():
+            value = value[int(step)]
+        else:
+            return None
+    return value
 
 
 def _json(data: bytes) -> dict[str, Any] | None:

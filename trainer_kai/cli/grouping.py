@@ -33,7 +33,8 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBS, RUNTIMES
 from trainer_kai.api.share import one_set
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.cli.objects import UID, Given
+from trainer_kai.cli.kinds import UID
+from trainer_kai.cli.objects import Given
 from trainer_kai.cli.preview import Surroundings, admitted
 from trainer_kai.podgrouper.plan import Assign, Known, is_ours, plan
 from trainer_kai.podgrouper.roster import Seen

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
 from trainer_kai.api.node import Node
@@ -38,6 +39,7 @@ from trainer_kai.api.resources import (
 )
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
 from trainer_kai.api.syntax import annotation_faults, label_faults
+from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.validate import (
     jobset_faults,
     pod_faults,
@@ -47,7 +49,8 @@ from trainer_kai.api.validate import (
     topology_faults,
     trainjob_faults,
 )
-from trainer_kai.errors import FieldError
+from trainer_kai.cli.documents import Document
+from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = [
     "CONFIGS",
@@ -55,6 +58,7 @@ __all__ = [
     "OPAQUE",
     "REQUESTS",
     "SHARDS",
+    "UID",
     "BindRequest",
     "Faults",
     "Placement",
@@ -62,16 +66,19 @@ __all__ = [
     "ShardSpec",
     "Switch",
     "faults_of",
+    "named",
     "seconds",
 ]
 
 Faults = Iterator[FieldError]
+UID: Final = "UID"  # of a JobSet that does not exist yet
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 )
 
 
 _PLACEMENTS: Final = ("binpack", "spread")
+_NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -166,6 +173,32 @@ class _Kind(NamedTuple):
     faults: Callable[[Any], Faults]
 
 
+def named(document: Document, namespace: str = "default") -> Document:
+    """Fill in what tells an object apart from others, in the same way whatever was left out."""
+    metadata = document.fields.get("metadata")
+    if not isinstance(metadata, Mapping):
+        raise ConfigError([FieldError(str(document), "metadata: must be there")])
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
+    if not metadata.get("name") and not metadata.get("generateName"):
+        raise ConfigError([FieldError(str(document), "metadata.name: must be there")])
+    meta = {**metadata, "name": name}
+    kind = (document.group, document.kind)
+    if kind in OPAQUE:
+        return Document(document.file, {**document.fields, "metadata": meta})
+    resource = KINDS[kind].resource
+    version = document.fields.get("apiVersion")
+    if version != resource.api_version:
+        message = f"apiVersion: {version!r} must be {resource.api_version!r}"
+        raise ConfigError([FieldError(str(document), message)])
+    meta["namespace"] = metadata.get("namespace") or namespace
+    if not resource.namespaced:
+        del meta["namespace"]
+    if not metadata.get("uid"):
+        full = f"{meta['namespace']}.{name}" if resource.namespaced else name
+        meta["uid"] = UID if resource.struct is JobSet else full
+    return Document(document.file, {**document.fields, "metadata": meta})
+
+
 def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:
     """Yield what is wrong with an object of one of the `KINDS`."""
     yield from _times(it.metadata)
@@ -238,6 +271,20 @@ def _group(group: PodGroup) -> Faults:
             yield FieldError(f"{path}.{name}", f"{number} must be 0 or more")
 
 
+def _trainjob(job: TrainJob) -> Faults:
+    """Look at the name and the runtime as well, as Trainer does."""
+    yield from trainjob_faults(job)
+    reference = job.spec.runtime_ref
+    kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
+    if not reference.name:
+        yield FieldError("spec.runtimeRef.name", "must be there")
+    if reference.kind not in kinds:
+        yield FieldError("spec.runtimeRef.kind", f"{reference.kind!r} must be {' or '.join(kinds)}")
+    if not _NAME.fullmatch(job.metadata.name):
+        message = "must be at most 63 of a-z, 0-9 and -, and begin with a letter"
+        yield FieldError("metadata.name", f"{job.metadata.name!r} {message}")
+
+
 def _queue(queue: Queue) -> Faults:
     """Look at all but the parent, if that is the queue itself: that is a verdict too."""
     if queue.spec.parent_queue == queue.metadata.name:
@@ -273,7 +320,7 @@ KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
         (STORAGE_CLASSES, _plain),
         (PDBS, _plain),
         (JOBSETS, _each(jobset_faults)),
-        (TRAINJOBS, _each(trainjob_faults)),
+        (TRAINJOBS, _trainjob),
         (RUNTIMES, _each(runtime_faults)),
         (CLUSTER_RUNTIMES, _each(runtime_faults)),
         (REQUESTS, _plain),

@@ -12,7 +12,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from scheduler.state.cluster import Cluster
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX
 from trainer_kai.api.pod import Pod
@@ -21,13 +20,11 @@ from trainer_kai.api.share import on_node
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.documents import Document, read
 from trainer_kai.cli.fields import Remarks
-from trainer_kai.cli.kinds import KINDS, OPAQUE, BindRequest, Shard, faults_of, seconds
+from trainer_kai.cli.kinds import KINDS, OPAQUE, BindRequest, Shard, faults_of, named, seconds
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["UID", "Given", "read_objects", "with_devices"]
+__all__ = ["Given", "read_objects", "with_devices"]
 
-_DEFAULT_NAMESPACE: Final = "default"
-UID: Final = "UID"  # of a JobSet, as `trainer-kai plan` shows it
 _SHELVES: Final = {  # where a cluster has them
     "Node": "nodes",
     "Pod": "pods",
@@ -97,51 +94,28 @@ def _add(
     kind: tuple[str, str],
 ) -> Iterator[FieldError]:
     """Add an object to those that were found; yield what is wrong with it."""
-    named = _named(document, kind)
-    if isinstance(named, FieldError):
-        yield FieldError(str(document), str(named))
-        return
-    meta = named.fields["metadata"]
-    key = Key(str(meta.get("namespace", "")), str(meta["name"]))
-    known = found.get((*kind, key))
-    if known is not None:
-        where = f", first in {known[0].file}" if known[0].file != named.file else ""
-        yield FieldError(str(named), f"metadata.name: is there twice{where}")
-        return
-    if kind in OPAQUE:
-        found[*kind, key] = named, None
-        return
     try:
-        it = read(KINDS[kind].resource.struct, named)
+        whole = named(document)
     except ConfigError as error:
         yield from error.faults
         return
-    found[*kind, key] = named, it
-    yield from (FieldError(str(named), str(fault)) for fault in faults_of(kind, it))
-
-
-def _named(document: Document, kind: tuple[str, str]) -> Document | FieldError:
-    """Fill in what tells an object apart from others."""
-    metadata = document.fields.get("metadata")
-    if not isinstance(metadata, Mapping):
-        return FieldError("metadata", "must be there")
-    name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
-    if not metadata.get("name") and not metadata.get("generateName"):
-        return FieldError("metadata.name", "must be there")
-    meta = {**metadata, "name": name}
+    meta = whole.fields["metadata"]
+    key = Key(str(meta.get("namespace", "")), str(meta["name"]))
+    known = found.get((*kind, key))
+    if known is not None:
+        where = f", first in {known[0].file}" if known[0].file != whole.file else ""
+        yield FieldError(str(whole), f"metadata.name: is there twice{where}")
+        return
     if kind in OPAQUE:
-        return Document(document.file, {**document.fields, "metadata": meta})
-    resource = KINDS[kind].resource
-    if document.fields.get("apiVersion") != resource.api_version:
-        given = document.fields.get("apiVersion")
-        return FieldError("apiVersion", f"{given!r} must be {resource.api_version!r}")
-    meta["namespace"] = metadata.get("namespace") or _DEFAULT_NAMESPACE
-    if not resource.namespaced:
-        del meta["namespace"]
-    if not metadata.get("uid"):
-        full = f"{meta['namespace']}.{name}" if resource.namespaced else name
-        meta["uid"] = UID if resource.struct is JobSet else full
-    return Document(document.file, {**document.fields, "metadata": meta})
+        found[*kind, key] = whole, None
+        return
+    try:
+        it = read(KINDS[kind].resource.struct, whole)
+    except ConfigError as error:
+        yield from error.faults
+        return
+    found[*kind, key] = whole, it
+    yield from (FieldError(str(whole), str(fault)) for fault in faults_of(kind, it))
 
 
 def _newest(fields: Mapping[str, Any]) -> int:

@@ -6,20 +6,20 @@ podgrouper. Runtimes that no file has are read from the cluster, with the user's
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import DEFAULT_QUEUE, JOBSET, SCHEDULER_NAME, TRAINER
+from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.resources import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBSETS, NAMESPACES, RUNTIMES, TRAINJOBS
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.api.validate import jobset_faults, runtime_faults, trainjob_faults
-from trainer_kai.cli.documents import Document, read, read_files
+from trainer_kai.cli.documents import read, read_files
+from trainer_kai.cli.fields import Remarks
+from trainer_kai.cli.kinds import KINDS, faults_of, named
 from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
 from trainer_kai.cli.table import table
 from trainer_kai.errors import ConfigError, FieldError
@@ -32,7 +32,8 @@ __all__ = ["add_plan"]
 
 _SCHEMA: Final = "trainer-kai/plan/v1"
 _BLOCKED: Final = 1
-_NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_PLANNED: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)
+_KINDS: Final = frozenset((it.group, it.kind) for it in _PLANNED)
 
 
 class _Given(NamedTuple):
@@ -83,7 +84,7 @@ def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _run(args: argparse.Namespace) -> int:
-    given = _sorted(read_files(args.files), args.namespace)
+    given = _read(args.files, args.namespace)
     if not given.jobs and not given.jobsets:
         names = ", ".join(args.files)
         raise ConfigError([FieldError("-f", f"no TrainJob and no JobSet is in {names}")])
@@ -100,60 +101,40 @@ def _run(args: argparse.Namespace) -> int:
     return _BLOCKED if any(it.is_blocked for it in previews) else 0
 
 
-def _sorted(documents: Iterable[Document], namespace: str) -> _Given:
+def _read(files: Iterable[str], namespace: str) -> _Given:
     given = _Given([], [], {}, {})
     faults: list[FieldError] = []
-    for document in documents:
+    remarks = Remarks()
+    for document in read_files(files, faults=faults):
+        kind = (document.group, document.kind)
+        if kind not in _KINDS:
+            print(f"trainer-kai: left out: {document}", file=sys.stderr)
+            continue
         try:
-            faults += (
-                FieldError(str(document), str(fault)) for fault in _add(given, document, namespace)
-            )
+            whole = named(document, namespace)
+            remarks.add(whole, KINDS[kind].resource.struct)
+            it = read(KINDS[kind].resource.struct, whole)
         except ConfigError as error:
             faults += error.faults
+            continue
+        faults += (FieldError(str(whole), str(fault)) for fault in faults_of(kind, it))
+        _add(given, document.kind, it)
+    for line in remarks.lines():
+        print(f"trainer-kai: {line}", file=sys.stderr)
     if faults:
         raise ConfigError(faults)
     return given
 
 
-def _add(given: _Given, document: Document, namespace: str) -> tuple[FieldError, ...]:
-    """Add an object to what is given, and return what is wrong with it."""
-    metadata = document.fields.get("metadata")
-    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-        return (FieldError("metadata.name", "must be there"),)
-    metadata.setdefault("name", f"{metadata.get('generateName')}x")
-    kind = (document.group, document.kind)
-    if document.group == TRAINER and document.fields["apiVersion"] != TRAINJOBS.api_version:
-        return (FieldError("apiVersion", f"must be {TRAINJOBS.api_version}"),)
-    if kind not in {(TRAINER, "ClusterTrainingRuntime"), ("", "Namespace")}:
-        metadata.setdefault("namespace", namespace)
-    if kind == (TRAINER, "TrainJob"):
-        given.jobs.append(read(TrainJob, document))
-        return (*trainjob_faults(given.jobs[-1]), *_reference_faults(given.jobs[-1]))
-    if kind == (JOBSET, "JobSet"):
-        given.jobsets.append(read(JobSet, document))
-        return jobset_faults(given.jobsets[-1])
-    if kind in {(TRAINER, "ClusterTrainingRuntime"), (TRAINER, "TrainingRuntime")}:
-        runtime = read(Runtime, document)
-        given.runtimes[document.kind, runtime.metadata.key] = runtime
-        return runtime_faults(runtime)
-    if kind == ("", "Namespace"):
-        found = read(Namespace, document)
-        given.namespaces[found.metadata.name] = found
+def _add(given: _Given, kind: str, it: Any) -> None:
+    if kind == TRAINJOBS.kind:
+        given.jobs.append(it)
+    elif kind == JOBSETS.kind:
+        given.jobsets.append(it)
+    elif kind == NAMESPACES.kind:
+        given.namespaces[it.metadata.name] = it
     else:
-        print(f"trainer-kai: left out: {document}", file=sys.stderr)
-    return ()
-
-
-def _reference_faults(job: TrainJob) -> Iterator[FieldError]:
-    reference = job.spec.runtime_ref
-    kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
-    if not reference.name:
-        yield FieldError("spec.runtimeRef.name", "must be there")
-    if reference.kind not in kinds:
-        yield FieldError("spec.runtimeRef.kind", f"must be {' or '.join(kinds)}")
-    if not _NAME.fullmatch(job.metadata.name):
-        message = "must be at most 63 of a-z, 0-9 and -, and begin with a letter"
-        yield FieldError("metadata.name", f"{job.metadata.name!r} {message}")
+        given.runtimes[kind, it.metadata.key] = it
 
 
 def _reference(job: TrainJob) -> tuple[str, Key]:

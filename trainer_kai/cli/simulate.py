@@ -44,7 +44,6 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--actions",
-        default="",
         metavar="NAMES",
         help="such as allocate,reclaim",
     )
@@ -74,13 +73,18 @@ def _run(args: argparse.Namespace) -> int:
     from trainer_kai.cli import capture, simulation  # noqa: PLC0415 - they import numpy
     from trainer_kai.cli.picture import picture  # noqa: PLC0415 - as above
 
-    options = _options(args)
-    documents = read_files(args.files, capture.unpack)
-    if not documents:
-        raise ConfigError(
-            [FieldError("-f", f"no object is in {', '.join(map(called, args.files))}")]
-        )
-    scene = simulation.prepare(documents, options)
+    faults: list[FieldError] = []
+    options = _options(args, faults)
+    documents = read_files(args.files, capture.unpack, faults)
+    if not documents and not faults:
+        faults = [FieldError("-f", f"no object is in {', '.join(map(called, args.files))}")]
+    scene = None
+    try:
+        scene = simulation.prepare(documents, options)
+    except ConfigError as error:
+        faults += error.faults
+    if scene is None or faults:
+        raise ConfigError(dict.fromkeys(faults))
     for note in scene.notes:
         print(f"trainer-kai: {note}", file=sys.stderr)
     outcome = simulation.run(scene, options, load_s=time.perf_counter() - began)
@@ -100,11 +104,12 @@ def _columns() -> int:
     return min(max(shutil.get_terminal_size((_WIDEST, 0)).columns, _NARROWEST), _WIDEST)
 
 
-def _options(args: argparse.Namespace) -> "Options":
+def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
+    """Return what was chosen, and note what cannot be."""
     from trainer_kai.cli.kinds import seconds  # noqa: PLC0415 - few need it
     from trainer_kai.cli.simulation import Options  # noqa: PLC0415 - it imports numpy
+    from trainer_kai.cli.site import action_faults  # noqa: PLC0415 - as above
 
-    faults: list[FieldError] = []
     if not 1 <= args.cycles <= _MOST_CYCLES:
         faults.append(FieldError("--cycles", f"{args.cycles} must be from 1 to {_MOST_CYCLES}"))
     now = seconds(args.now) if args.now else None
@@ -116,11 +121,10 @@ def _options(args: argparse.Namespace) -> "Options":
     if stuck < 0:
         message = f"{args.stuck_in_releasing_threshold!r} must not be negative"
         faults.append(FieldError("--stuck-in-releasing-threshold", message))
-    names = [name.strip() for name in args.actions.split(",")]
-    if args.actions and not all(names):
+    names = [name.strip() for name in (args.actions or "").split(",")]
+    if args.actions is not None and not all(names):
         faults.append(FieldError("--actions", f"{args.actions!r} has an empty name"))
-    if faults:
-        raise ConfigError(faults)
+    faults += action_faults(filter(None, names), "--actions")
     return Options(
         actions=tuple(filter(None, names)),
         cycles=args.cycles,

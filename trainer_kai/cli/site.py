@@ -3,7 +3,7 @@
 What is asked for and not built yet is refused by name; what would be on by default is told.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from scheduler.core.policy import Policies
@@ -21,7 +21,7 @@ from trainer_kai.cli.kinds import Placement, Shard
 from trainer_kai.cli.objects import Given
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["Site", "site_of"]
+__all__ = ["Site", "action_faults", "site_of"]
 
 
 class Site(NamedTuple):
@@ -70,14 +70,15 @@ def _too_many(given: Given) -> Iterator[FieldError]:
 
 def _not_built(given: Given, actions: Sequence[str]) -> Iterator[FieldError]:
     """Yield the actions that are asked for in vain."""
-    asked = [("--actions", name) for name in actions]
+    yield from action_faults(actions, "--actions")
     for document, shard in given.shards if not actions else ():
-        asked += (
-            (f"{document}: spec.actions", name)
-            for name, switch in shard.spec.actions.items()
-            if switch.enabled
-        )
-    for path, name in asked:
+        asked = (name for name, switch in shard.spec.actions.items() if switch.enabled)
+        yield from action_faults(asked, f"{document}: spec.actions")
+
+
+def action_faults(names: Iterable[str], path: str) -> Iterator[FieldError]:
+    """Yield which actions there are not, or not yet."""
+    for name in names:
         if name not in ALL_ACTIONS:
             yield FieldError(path, f"{name!r} is unknown; there are {', '.join(ALL_ACTIONS)}")
         elif name not in ACTIONS:

@@ -53,27 +53,27 @@ FAULT_CASES: list[Case[str, str]] = [
     Case(
         "a number for a name",
         '{"metadata":{"name":5}}',
-        "metadata.name: Expected `str`, got `int`",
+        "metadata.name: must be a text, and is a whole number",
     ),
     Case(
         "a number for a label",
         '{"metadata":{"labels":{"a":1}}}',
-        "metadata.labels[...]: Expected `str`, got `int`",
+        "metadata.labels[...]: must be a text, and is a whole number",
     ),
     Case(
         "no metadata",
         "{}",
-        "Object missing required field `metadata`",
+        "metadata: must be there",
     ),
     Case(
         "a fault beside a null",
         '{"metadata":{"name":null,"generation":"2"}}',
-        "metadata.generation: Expected `int`, got `str`",
+        "metadata.generation: must be a whole number, and is a text",
     ),
     Case(
         "null in a list is nobody's default",
         '{"metadata":{"finalizers":[null]}}',
-        "metadata.finalizers[0]: Expected `str`, got `null`",
+        "metadata.finalizers[0]: must be a text, and is null",
     ),
     Case("half an object", '{"metadata":', "must be JSON: Input data was truncated"),
 ]
@@ -137,7 +137,7 @@ def test_pages(struct: type[Any]) -> None:
 @pytest.mark.parametrize("struct", [PartialObject, Pod])
 def test_a_fault_in_a_page_is_named_by_its_item(struct: type[Any]) -> None:
     """The item's place in the page is part of the path."""
-    with pytest.raises(DecodeError, match=r"^items\[1\]\.metadata\.name: Expected"):
+    with pytest.raises(DecodeError, match=r"^items\[1\]\.metadata\.name: must be a text"):
         decode_page(struct, b'{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":1}}]}')
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.world import bind_request, group, node, pod, queue, shard
+from tests.support.world import bind_request, group, node, pod, queue, shard, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.objects import Given, read_objects
@@ -52,7 +52,29 @@ def test_everything_is_put_where_it_belongs() -> None:
 
 
 INVALID = [
-    Case("wrong type", changed(node("n"), "status/allocatable", [1]), "status.allocatable: "),
+    Case(
+        "wrong type",
+        changed(node("n"), "status/allocatable", [1]),
+        "status.allocatable: must be an object, and is a list",
+    ),
+    Case(
+        "no number",
+        changed(queue("q"), "spec/resources/gpu/limit", "lots"),
+        "spec.resources.gpu.limit: 'lots' must be a number",
+    ),
+    Case(
+        "wrong type in a list",
+        group("g", subGroups=[{"name": "a", "minMember": "two"}]),
+        "spec.subGroups[0].minMember: 'two' must be a whole number, and is a text",
+    ),
+    Case("name", trainjob("Ok_1", "x"), "metadata.name: 'Ok_1' must be at most 63 of a-z, 0-9"),
+    Case("long name", trainjob("a" * 80, "x"), "aaa' must be at most 63 of a-z, 0-9 and -"),
+    Case("no runtime", trainjob("ok", ""), "spec.runtimeRef.name: must be there"),
+    Case(
+        "a runtime of another kind",
+        changed(trainjob("ok", "x"), "spec/runtimeRef/kind", "Runtime"),
+        "spec.runtimeRef.kind: 'Runtime' must be TrainingRuntime or ClusterTrainingRuntime",
+    ),
     Case(
         "no quantity", changed(node("n"), f"status/allocatable/{'cpu'}", "4x"), "[cpu]: '4x' ends"
     ),

@@ -67,6 +67,22 @@ def test_stages_and_later_members_are_told(terminal: Terminal) -> None:
     assert any("pg-job-UID " in it and "3 node + 1 launcher later" in it for it in lines)
 
 
+def test_a_field_that_nobody_knows_is_told(terminal: Terminal) -> None:
+    """With the nearest name; it is left out, and a missing file hides no other mistake."""
+    job = trainjob(DEEPSPEED)
+    job["spec"]["trainer"] = {"numNode": 2}
+    file = terminal.write("job.yaml", job)
+
+    code, _, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    remark = "spec.trainer.numNode: is not known and left out; there is numNodes"
+    assert (code, err) == (0, f"trainer-kai: {file}: TrainJob default/job: {remark}\n")
+    other = terminal.write("other.yaml", trainjob(""))
+    code, _, err = terminal.run("-f", "missing", "-f", other)
+    assert code == 2
+    assert "missing: cannot be read" in err
+    assert f"{other}: TrainJob default/job: spec.runtimeRef.name: must be there" in err
+
+
 def test_the_queue_says_where_it_comes_from(terminal: Terminal) -> None:
     """The label of a TrainJob outranks the namespace's, and that the default."""
     label = {"kai.scheduler/queue": "team-a"}
@@ -170,7 +186,7 @@ def test_what_was_not_looked_at_is_told(terminal: Terminal) -> None:
     _, text, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
     assert "note: metadata.namespace: is in no file" in text
     assert "left out: " in err
-    assert "ConfigMap default/x" in err
+    assert "ConfigMap x" in err
 
 
 def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
@@ -247,7 +263,7 @@ MISTAKES: list[Case[str, str]] = [
     Case(
         "another version",
         yaml.safe_dump({**trainjob("x"), "apiVersion": "trainer.kubeflow.org/v2"}),
-        "apiVersion: must be trainer.kubeflow.org/v1alpha1",
+        "apiVersion: 'trainer.kubeflow.org/v2' must be 'trainer.kubeflow.org/v1alpha1'",
     ),
     Case(
         "a name that no TrainJob can have",

@@ -120,6 +120,7 @@ REFUSED = [
         "--stuck-in-releasing-threshold: '-1s' must not be negative",
     ),
     Case("unknown action", ("--actions", "allocate,x"), "--actions: 'x' is unknown; there are all"),
+    Case("no action", ("--actions", ""), "--actions: '' has an empty name"),
     Case("empty action", ("--actions", "allocate,"), "--actions: 'allocate,' has an empty name"),
 ]
 
@@ -145,13 +146,18 @@ def test_an_action_that_is_not_built_is_refused(name: str, terminal: Terminal) -
 def test_every_mistake_is_told_at_once(terminal: Terminal) -> None:
     """One line for each, with file, kind, name, field and reason."""
     broken = pod("p", labels={"a": "b c"})
+    missing = str(terminal.folder / "missing.yaml")
     one = terminal.write("1.yaml", broken, queue("q", -2))
     other = terminal.write("2.yaml", broken, shard(placementStrategy={"gpu": 1}))
 
-    code, out, err = terminal.run("-f", one, "-f", other)
+    wrong = ("--cycles", "0", "--actions", "allocat")
+    code, out, err = terminal.run("-f", missing, "-f", one, "-f", other, *wrong)
 
     assert (code, out) == (2, "")
-    lines = err.splitlines()
+    of_options, of_actions, unread, *lines = err.splitlines()
+    assert of_options == "trainer-kai: --cycles: 0 must be from 1 to 10000"
+    assert of_actions.startswith("trainer-kai: --actions: 'allocat' is unknown; there are allocate")
+    assert unread == f"trainer-kai: {missing}: cannot be read: No such file or directory"
     assert len(lines) == 4
     assert lines[0].startswith(f"trainer-kai: {one}: Pod default/p: metadata.labels[a]: 'b c' must")
     assert lines[1].startswith(f"trainer-kai: {one}: Queue q: spec.resources.gpu.quota: -2 must")
