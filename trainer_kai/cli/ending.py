@@ -87,7 +87,7 @@ def _without_nominated(encoded: Encoded, nominated: Mapping[Key, str]) -> tuple[
 def _nodes(encoded: Encoded, releasing: Ints) -> tuple[NodeEnd, ...]:
     snapshot = encoded.snapshot
     gpus = list(snapshot.axes.gpus)
-    columns = (snapshot.nodes.allocatable, snapshot.nodes.idle, releasing)
+    columns = (snapshot.nodes.allocatable, *_balanced(snapshot.nodes.idle, releasing))
     totals = [column[:, gpus].sum(axis=1).tolist() for column in columns]
     reserved = [0] * len(snapshot.nodes.names)
     for unit in snapshot.units:
@@ -98,6 +98,13 @@ def _nodes(encoded: Encoded, releasing: Ints) -> tuple[NodeEnd, ...]:
     faults = map(_FAULTS.get, snapshot.nodes.fault.tolist(), repeat(""))
     rows = zip(snapshot.nodes.names, *totals, reserved, faults, strict=True)
     return tuple(sorted(NodeEnd(*row) for row in rows))
+
+
+def _balanced(idle: Ints, releasing: Ints) -> tuple[Ints, Ints]:
+    """Return what is idle and being released; of what one lacks the other pays."""
+    idle, releasing = idle + np.minimum(releasing, 0), np.maximum(releasing, 0)
+    debt = np.clip(-idle, 0, releasing)
+    return idle + debt, releasing - debt
 
 
 def _queues(

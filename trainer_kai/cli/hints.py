@@ -83,7 +83,7 @@ def _without_pods(group: PodGroup) -> str:
         after = ()
     if not after:
         return "it has no pods"
-    return f"it has no pods yet: they are made when {_stages(after)}"
+    return f"it has no pods yet: they are made when {_stages(after)}, and not judged before"
 
 
 def _stages(after: Iterable[After]) -> str:

@@ -121,7 +121,7 @@ def test_a_group_without_a_verdict_says_what_it_waits_for() -> None:
 
     lines = [line.strip() for line in text.splitlines()]
     assert "1 pod waits for room that is being released (nominated)" in lines
-    assert "it has no pods yet: they are made when data is Complete" in lines
+    assert "it has no pods yet: they are made when data is Complete, and not judged before" in lines
     assert "it has no pods" in lines
 
 

@@ -172,6 +172,28 @@ def test_nodes_and_queues_are_those_of_the_end_of_the_last_cycle() -> None:
     assert (team["allocated"]["gpu"], team["requested"]["gpu"]) == (0, 0)
 
 
+def test_who_is_nominated_to_idle_room_too_takes_both() -> None:
+    """Neither is told as less than nothing, nor as free."""
+    old = pod("old", "g", 2, on="n1", **GOING)
+
+    def left(gpus: int) -> Any:
+        objects = [queue("team-a"), node("n1", 4), group("g"), old, *gang("a", 1, gpus)]
+        return simulate(objects)["nodes"]
+
+    assert left(4) == [{"name": "n1", "idleGpus": 0, "releasingGpus": 0}]
+    assert left(3) == [{"name": "n1", "idleGpus": 1, "releasingGpus": 0}]
+
+
+def test_a_slot_takes_what_is_being_released_before_it_is_below_zero() -> None:
+    """The launcher's, beside workers that are nominated."""
+    going = pod("old", "g", 4, on="n1", **GOING)
+
+    document = simulate([queue("team-a"), node("n1", 4), group("g"), going, *staged()])
+
+    assert document["cycles"][0]["reservations"]
+    assert document["nodes"] == [{"name": "n1", "idleGpus": 0, "releasingGpus": 0}]
+
+
 def test_slots_of_who_is_nominated_are_held_too() -> None:
     """Until the nomination is dropped: then they are written down no more."""
     objects = [queue("team-a"), node("n1", 4), group("g"), pod("old", "g", 1, on="n1", **GOING)]
