@@ -7,6 +7,7 @@ applied as a whole, and a pod is assigned by its uid.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -107,17 +108,14 @@ class Podgrouper:
         known = Known(self._roster.groups(jobset.metadata.uid), self._undefined)
         steps = plan(jobset, known, self._roster.members(jobset), self._rules)
         self._warn(jobset, steps)
-        before = {group.spec.get("queue", "") for group in known.groups.values()}
+        before = self._queues(jobset)
         try:
             for fields in steps.apply:
                 await self._apply(client, fields)
         finally:
             if steps.is_first and self._roster.groups(jobset.metadata.uid):
                 self._tell(jobset, steps)
-        moved = {fields["spec"]["queue"] for fields in steps.apply} - before
-        if before and moved:
-            message = f"Queue {', '.join(sorted(before))} before, now {', '.join(moved)}"
-            self._recorder.post(_regarding(jobset), "QueueChanged", message)
+            self._tell_moved(jobset, before)
         for pod, merged in steps.assign:
             try:
                 await client.merge(PODS, pod, merged, _ASSIGN)
@@ -140,6 +138,17 @@ class Podgrouper:
         told = "; ".join(_described(fields) for fields in steps.apply)
         queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
         self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {told}")
+
+    def _tell_moved(self, jobset: JobSet, before: AbstractSet[str]) -> None:
+        """Say that groups are in another queue now: as soon as one of them is, and only then."""
+        moved = self._queues(jobset) - before
+        if before and moved:
+            message = f"Queue {', '.join(sorted(before))} before, now {', '.join(sorted(moved))}"
+            self._recorder.post(_regarding(jobset), "QueueChanged", message)
+
+    def _queues(self, jobset: JobSet) -> AbstractSet[str]:
+        groups = self._roster.groups(jobset.metadata.uid).values()
+        return {group.spec.get("queue", "") for group in groups}
 
     def _warn(self, jobset: JobSet, steps: Plan) -> None:
         """Say what will never run, or is not understood; once, as long as this process lasts."""

@@ -304,6 +304,25 @@ async def test_a_new_queue_is_told() -> None:
     assert event["message"] == "Queue team-a before, now team-b"
 
 
+async def test_a_new_queue_is_told_although_a_write_fails() -> None:
+    """One of two groups moves at the second try only; that is told all the same, once."""
+    cluster = Cluster()
+    obj, job = jobset("torch-distributed-with-cache")
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    async with grouping(cluster):
+        await cluster.until("podgroups", 2)
+        await cluster.until("events", 1)
+        cluster.failing = {"/podgroups/": [4]}
+        obj["metadata"]["labels"]["kai.scheduler/queue"] = "team-b"
+        obj["metadata"]["resourceVersion"] = "11"
+        cluster.tell("jobsets", "MODIFIED", obj)
+        await cluster.until("podgroups", 5)
+        await cluster.until("events", 2)
+
+    told = [(body["reason"], body["message"]) for _, body in cluster.of("events")[1:]]
+    assert told == [("QueueChanged", "Queue team-a before, now team-b")]
+
+
 async def test_the_event_does_not_depend_on_every_write() -> None:
     """One of two groups fails at first; what was planned is told all the same, once."""
     cluster = Cluster()
