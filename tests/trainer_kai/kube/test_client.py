@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pytest
 
 from tests.support.apiserver import Run, Told, told
@@ -32,7 +32,7 @@ POD: Final = Key("a", "b")
 SAFE: Final = Request("GET", "/x", repeatable=True)
 UNSAFE: Final = Request("POST", "/x", body=b"{}")
 
-CURIOUS: Final = replace(UNSAFE, waits_when_throttled=False)
+CURIOUS: Final = msgspec.structs.replace(UNSAFE, waits_when_throttled=False)
 
 OK: Final = Answer(200, b"ok")
 BUSY: Final = Answer(429, b"busy")
