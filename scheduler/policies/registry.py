@@ -21,6 +21,7 @@ from scheduler.policies.resource_type import resource_type
 __all__ = [
     "ACTIONS",
     "ALL_ACTIONS",
+    "FIXED",
     "PLUGINS",
     "Choice",
     "PluginChoice",
@@ -46,7 +47,7 @@ _PAST_USE: Final = "kValue"
 _MOST_PAST_USE: Final = 1_000_000.0  # beyond any meaning, and the division stays finite
 
 # Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
-_FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
+FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
 _NOT_BUILT: Final = (
     "podaffinity",
     "dynamicresources",
@@ -60,7 +61,12 @@ _NOT_BUILT: Final = (
     "sg-multinodegang",
     "reflectjoborder",
 )
-PLUGINS: Final = (*_UNIT_ORDER, *_SCORES, _PLACEMENT, _PROPORTION, *_FIXED, *_NOT_BUILT)
+PLUGINS: Final = (*_UNIT_ORDER, *_SCORES, _PLACEMENT, _PROPORTION, *FIXED, *_NOT_BUILT)
+_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys((*_UNIT_ORDER, *_SCORES, *FIXED), ()),
+    _PLACEMENT: ("cpu", "gpu"),
+    _PROPORTION: (_PAST_USE,),
+}
 
 
 class PluginChoice(NamedTuple):
@@ -85,6 +91,7 @@ def choice_faults(choice: Choice) -> Iterator[str]:
     for name in choice.plugins:
         if name not in PLUGINS:
             yield f"plugin {name!r} is unknown; there are {', '.join(sorted(PLUGINS))}"
+    yield from _said_in_vain(choice)
     for name in choice.actions:
         if name not in ALL_ACTIONS:
             yield f"action {name!r} is unknown; there are {', '.join(ALL_ACTIONS)}"
@@ -96,6 +103,17 @@ def choice_faults(choice: Choice) -> Iterator[str]:
     if number is None or number > _MOST_PAST_USE:
         most = f"{_MOST_PAST_USE:,.0f}"
         yield f"{_PAST_USE} of {_PROPORTION} must be a number up to {most}, not {text!r}"
+
+
+def _said_in_vain(choice: Choice) -> Iterator[str]:
+    for name, it in sorted(choice.plugins.items()):
+        if name in FIXED and it.enabled is False:
+            yield f"plugin {name!r} is always on"
+        known = _ARGUMENTS.get(name)
+        for argument in sorted(it.arguments) if known is not None else ():
+            if argument not in (known or ()):
+                right = f"there are {', '.join(known)}" if known else "it has none"
+                yield f"argument {argument!r} of plugin {name!r} is unknown; {right}"
 
 
 def choose(choice: Choice) -> Policies:

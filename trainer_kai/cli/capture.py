@@ -33,6 +33,7 @@ __all__ = ["MOST_BYTES", "unpack"]
 
 MOST_BYTES: Final = 1024 * 1024 * 1024
 _MEMBER: Final = "snapshot.json"
+_PARTS: Final = {"config", "rawObjects", "schedulerParams"}
 _BROKEN: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -66,6 +67,8 @@ def unpack(file: str, data: bytes, most: int = MOST_BYTES) -> Iterator[Document]
     objects = whole.get("rawObjects")
     if not isinstance(objects, Mapping):
         raise _refused(file, f"{_MEMBER} has no rawObjects: it is no snapshot of KAI's scheduler")
+    for name in sorted((whole.keys() - _PARTS) | (objects.keys() - _LISTS.keys())):
+        yield Document(file, {"apiVersion": _MEMBER, "kind": name})  # told to be ignored
     for name, (version, kind) in _LISTS.items():
         items = objects.get(name) or []
         if not isinstance(items, list):

@@ -17,6 +17,7 @@ from trainer_kai.policy.anticipated import After, read_anticipated
 
 __all__ = ["hints", "in_no_file", "not_looked_at"]
 
+_OVER = frozenset({"Succeeded", "Failed"})
 _TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and its value
 
 
@@ -32,7 +33,20 @@ def not_looked_at(cluster: Cluster) -> Iterator[str]:
 
 
 def in_no_file(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
-    """Yield the priority classes that units name and nobody knows, with what is assumed."""
+    """Yield the nodes and priority classes that are named and nobody knows, with what follows."""
+    beyond: dict[Key, str] = {}
+    for key, pod in cluster.pods.items():
+        name = pod.spec.node_name
+        if name and name not in cluster.nodes and pod.status.phase not in _OVER:
+            beyond[key] = name
+    if beyond:
+        first, more = min(beyond.values()), len(set(beyond.values())) - 1
+        nodes = f"Node {first} and {more} more are" if more else f"Node {first} is"
+        yield f"{nodes} in no file, though pods run there: {_some(beyond)}"
+    yield from _classes(cluster, scheduler_name)
+
+
+def _classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
     asked: dict[str, set[Key]] = {}
     for key, group in cluster.pod_groups.items():
         asked.setdefault(group.spec.priority_class_name, set()).add(key)

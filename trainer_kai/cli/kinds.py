@@ -295,10 +295,15 @@ def _queue(queue: Queue) -> Faults:
 def _shard(shard: Shard) -> Faults:
     yield from _plain(shard)
     placement = shard.spec.placement_strategy or Placement()
-    for name, way in (("gpu", placement.gpu), ("cpu", placement.cpu)):
-        if way not in _PLACEMENTS:
-            message = f"{way!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
-            yield FieldError(f"spec.placementStrategy.{name}", message)
+    said: list[tuple[str, Mapping[str, str]]]
+    said = [("placementStrategy", {"gpu": placement.gpu, "cpu": placement.cpu})]
+    plugin = shard.spec.plugins.get("nodeplacement")
+    said += [("plugins.nodeplacement.arguments", plugin.arguments)] if plugin else []
+    for path, ways in said:
+        for name in ("gpu", "cpu"):
+            if ways.get(name, _PLACEMENTS[0]) not in _PLACEMENTS:
+                message = f"{ways[name]!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
+                yield FieldError(f"spec.{path}.{name}", message)
 
 
 def _each(rule: Callable[[Any], tuple[FieldError, ...]]) -> Callable[[Any], Faults]:

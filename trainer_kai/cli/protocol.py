@@ -19,12 +19,22 @@ from trainer_kai.api.names import (
     GPU_GROUP_PREFIX,
     GPU_MEMORY,
     LAST_START,
+    QUEUE,
     RESERVED,
 )
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.ending import Ending
 
-__all__ = ["Eviction", "cycle_json", "devices_of", "evictions_of", "phase_of", "states_json"]
+__all__ = [
+    "Eviction",
+    "cycle_json",
+    "devices_of",
+    "evictions_of",
+    "own_group",
+    "phase_of",
+    "states_json",
+]
 
 _THOUSANDTHS: Final = 1000
 _KINDS: Final = (
@@ -73,9 +83,13 @@ def cycle_json(encoded: Encoded, orders: Orders, cluster: Cluster) -> Json:
 
 
 def states_json(
-    cluster: Cluster, gone: Iterable[Key], encoded: Encoded, end: Ending, cycle: Json
+    cluster: Cluster, gone: Iterable[Key], ends: tuple[Encoded, Ending], cycle: Json, default: str
 ) -> Json:
-    """Return how everything is after the last cycle; *gone* were evicted for good."""
+    """Return how everything is after the last cycle.
+
+    *gone* were evicted for good; *default* is the queue of a pod that names none.
+    """
+    encoded, end = ends
     pods = [_pod_json(key, pod) for key, pod in cluster.pods.items()]
     pods += (
         {"namespace": key.namespace, "name": key.name, "phase": "Evicted", **_NOWHERE}
@@ -83,7 +97,7 @@ def states_json(
     )
     return {
         "pods": _sorted(pods),
-        "podGroups": _groups(cluster, encoded, cycle),
+        "podGroups": _groups(cluster, encoded, cycle, default),
         "queues": [
             {
                 "name": queue.name,
@@ -137,7 +151,7 @@ def _pod_json(key: Key, pod: Pod) -> Json:
     }
 
 
-def _groups(cluster: Cluster, encoded: Encoded, cycle: Json) -> list[Json]:
+def _groups(cluster: Cluster, encoded: Encoded, cycle: Json, default: str) -> list[Json]:
     """Return the groups, and the units that are pods on their own."""
     verdicts = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
     names = encoded.snapshot.queues.names
@@ -146,17 +160,30 @@ def _groups(cluster: Cluster, encoded: Encoded, cycle: Json) -> list[Json]:
         for key, unit in zip(encoded.units, encoded.snapshot.units, strict=True)
         if unit.queue >= 0
     }
+    alone = {own_group(key, pod): pod for key, pod in cluster.pods.items()}
     found = {}
     for key in {*cluster.pod_groups, *encoded.units}:
         group = cluster.pod_groups.get(key)
         found[key] = {
             "namespace": key.namespace,
             "name": key.name,
-            "queue": queues.get(key) or (group.spec.queue if group else ""),
+            "queue": queues.get(key) or _named(group, alone.get(key), default),
             "lastStartTimestamp": group.metadata.annotations.get(LAST_START, "") if group else "",
             "verdict": verdicts.get((key.namespace, key.name), ""),
         }
     return [found[key] for key in sorted(found)]
+
+
+def own_group(key: Key, pod: Pod) -> Key:
+    """Return what the unit of a pod without a group is called."""
+    return Key(key.namespace, f"pg-{key.name}-{pod.metadata.uid}")
+
+
+def _named(group: PodGroup | None, alone: Pod | None, default: str) -> str:
+    """Return the queue that is asked for, whether there is one or not."""
+    if group is not None:
+        return group.spec.queue
+    return (alone.metadata.labels.get(QUEUE) or default) if alone is not None else ""
 
 
 def _reservations(encoded: Encoded, cluster: Cluster) -> list[Json]:

@@ -27,7 +27,7 @@ from trainer_kai.cli.ending import Ending, ending
 from trainer_kai.cli.grouping import group_workloads
 from trainer_kai.cli.hints import hints, in_no_file, not_looked_at
 from trainer_kai.cli.objects import read_objects
-from trainer_kai.cli.protocol import cycle_json, evictions_of, phase_of, states_json
+from trainer_kai.cli.protocol import cycle_json, evictions_of, own_group, phase_of, states_json
 from trainer_kai.cli.site import Site, site_of
 from trainer_kai.policy.groups import Rules
 
@@ -128,6 +128,7 @@ class _Simulation:
         self._encode_s = 0.0
         self._gone: Final[set[Key]] = set()  # evicted for good
         self._strays: tuple[str, ...] = ()
+        self._counts: dict[Key, tuple[int, int]] = {}
 
     def turn(self) -> tuple[Encoded, Ending]:
         """Plan once, and let what was decided come to pass; return how that leaves the cluster."""
@@ -156,19 +157,18 @@ class _Simulation:
 
     def outcome(self, ends: tuple[Encoded, Ending], load_s: float) -> Outcome:
         """Return all of it, after the last turn."""
-        encoded, end = ends
-        cluster = self._scene.cluster
+        cluster, default = self._scene.cluster, self._scene.terms.default_queue
         document = {
             "schema": SCHEMA,
             "cycles": self._cycles,
-            **states_json(cluster, self._gone, encoded, end, self._cycles[-1]),
+            **states_json(cluster, self._gone, ends, self._cycles[-1], default),
         }
         if self._options.stats:
             document["stats"] = self._stats(load_s)
-        groups = {key: _group_of(key, pod) for key, pod in cluster.pods.items()}
+        groups = _groups(cluster)
         promised = (Key(it["namespace"], it["pod"]) for it in self._cycles[-1]["nominations"])
         told = hints(cluster, groups, promised)
-        return Outcome(document, end, _counted(cluster, groups), groups, self._strays, told)
+        return Outcome(document, ends[1], self._counts, groups, self._strays, told)
 
     def _ends(
         self, encoded: Encoded, made: Plan, promised: Mapping[Key, str]
@@ -177,6 +177,7 @@ class _Simulation:
         self._strays = tuple(it.message for it in encoded.strays)
         if len(self._cycles) < self._options.cycles:
             return encoded, Ending((), ())
+        self._counts = _counted(self._scene.cluster)
         settled = self._encode()
         names = encoded.snapshot.queues.names
         return settled, ending(settled, promised, made.fair_share, names)
@@ -214,11 +215,17 @@ def _notes(encoded: Encoded, made: Plan, orders: Orders, now: str) -> dict[Key, 
 
 
 def _group_of(key: Key, pod: Pod) -> Key:
-    own = f"pg-{key.name}-{pod.metadata.uid}"
-    return Key(key.namespace, pod.metadata.annotations.get(POD_GROUP) or own)
+    group = pod.metadata.annotations.get(POD_GROUP)
+    return Key(key.namespace, group) if group else own_group(key, pod)
 
 
-def _counted(cluster: Cluster, groups: Mapping[Key, Key]) -> dict[Key, tuple[int, int]]:
+def _groups(cluster: Cluster) -> dict[Key, Key]:
+    return {key: _group_of(key, pod) for key, pod in cluster.pods.items()}
+
+
+def _counted(cluster: Cluster) -> dict[Key, tuple[int, int]]:
+    """Count before time passes by: who is going still has its room, and does not wait."""
+    groups = _groups(cluster)
     counts: dict[Key, tuple[int, int]] = {}
     for key, pod in cluster.pods.items():
         placed, waiting = counts.get(groups[key], (0, 0))

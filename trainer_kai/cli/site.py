@@ -10,6 +10,7 @@ from scheduler.core.policy import Policies
 from scheduler.policies.registry import (
     ACTIONS,
     ALL_ACTIONS,
+    FIXED,
     PLUGINS,
     Choice,
     PluginChoice,
@@ -95,7 +96,7 @@ def _combined(layers: Sequence[Shard]) -> Choice:
         if spec.k_value is not None:
             plugins["proportion"] = PluginChoice(arguments={"kValue": str(spec.k_value)})
         if spec.only:
-            plugins |= {name: PluginChoice(enabled=False) for name in PLUGINS}
+            plugins |= {name: PluginChoice(enabled=False) for name in PLUGINS if name not in FIXED}
         for name, it in spec.plugins.items():
             plugins[name] = _over(plugins.get(name), it.enabled, it.arguments, only=spec.only)
         for name, it in spec.actions.items():

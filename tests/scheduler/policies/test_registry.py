@@ -14,6 +14,7 @@ from scheduler.policies.quota import within_limit, within_quota
 from scheduler.policies.registry import (
     ACTIONS,
     ALL_ACTIONS,
+    FIXED,
     PLUGINS,
     Choice,
     PluginChoice,
@@ -46,7 +47,8 @@ FAULTS: list[Case[Choice, list[str]]] = [
         without("proporton"),
         ["plugin 'proporton' is unknown; there are dynamicresources, "],
     ),
-    Case("every plugin of KAI's is known", without(*PLUGINS), []),
+    Case("every plugin of KAI's is known", without(*(set(PLUGINS) - set(FIXED))), []),
+    Case("what is always on", without("ray"), ["plugin 'ray' is always on"]),
     Case(
         "an unknown action",
         Choice(actions={"steal": True}),

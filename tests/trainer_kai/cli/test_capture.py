@@ -73,6 +73,15 @@ def test_what_the_scheduler_was_not_told_is_as_usual() -> None:
     assert (config.spec.actions, config.spec.plugins, config.spec.only) == ({}, {}, False)
 
 
+def test_what_else_a_snapshot_holds_is_told() -> None:
+    """A part or a list that is misspelt would be missing without a word."""
+    whole: dict[str, Any] = {"confg": {}, "rawObjects": {"podGroup": [], "nodes": None}}
+
+    notes = read_objects(unpack("a.zip", zipped(whole))).notes
+
+    assert notes == ["ignored: snapshot.json confg (1)", "ignored: snapshot.json podGroup (1)"]
+
+
 BROKEN = [
     Case("no archive", b"PK\x03\x04", "cannot be unpacked"),
     Case("another file", zipped({}, "a.json"), "has no snapshot.json"),

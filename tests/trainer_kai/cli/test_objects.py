@@ -93,6 +93,11 @@ INVALID = [
     Case("no name", changed(node("n"), "metadata/name", ""), "metadata.name: must be there"),
     Case("no metadata", changed(node("n"), "metadata", None), "metadata: must be there"),
     Case(
+        "a placement of a plugin",
+        shard(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
+        "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack' or 'spread'",
+    ),
+    Case(
         "shard",
         shard(placementStrategy={"gpu": "pack"}),
         "spec.placementStrategy.gpu: 'pack' must be 'binpack' or 'spread'",

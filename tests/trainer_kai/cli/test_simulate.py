@@ -291,6 +291,36 @@ def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) ->
     assert b"ppp?" in found.stdout
 
 
+def test_a_node_that_is_in_no_file_is_told(terminal: Terminal) -> None:
+    """Once, with who is there; who is over is nowhere."""
+    pods = [pod("a", "g", on="far"), pod("b", "g", on="away"), pod("c", on="c", phase="Failed")]
+
+    err = terminal.run("-f", terminal.write("a.yaml", *SITE, group("g"), *pods))[2]
+
+    told = "Node away and 1 more are in no file, though pods run there: default/a and 1 more"
+    assert err.splitlines()[0] == f"trainer-kai: {told}"
+
+
+def test_the_queue_of_a_pod_on_its_own_is_named(terminal: Terminal) -> None:
+    """Also where it does not exist: the sentence below says so."""
+    labelled = pod("q", labels={"kai.scheduler/queue": "lost"})
+
+    file = terminal.write("a.yaml", *SITE, pod("p"), labelled)
+    groups = json.loads(terminal.run("-f", file, "-o", "json")[1])["podGroups"]
+
+    assert [it["queue"] for it in groups] == ["default-queue", "lost"]
+
+
+def test_who_is_going_does_not_wait(terminal: Terminal) -> None:
+    """It is still on its node."""
+    going = pod("p", "g", on="node-1", deletionTimestamp="2026-01-05T09:00:00Z")
+
+    out = terminal.run("-f", terminal.write("a.yaml", *SITE, group("g"), going))[1]
+
+    (line,) = (it for it in out.splitlines() if it.startswith("default/g "))
+    assert line.split() == ["default/g", "team-a", "0", "0", "-"]
+
+
 def test_something_that_waits_is_no_failure(terminal: Terminal) -> None:
     """Whoever wants to know reads the document."""
     file = terminal.write("a.yaml", *SITE, group("z", 1, "none"), pod("z-0", "z"))

@@ -106,6 +106,28 @@ def test_an_unknown_plugin_is_told() -> None:
     assert "priority" in note
 
 
+IN_VAIN = [
+    Case("no switch", {"predicates": {"enabled": False}}, "plugin 'predicates' is always on"),
+    Case(
+        "no such argument",
+        {"nodeplacement": {"arguments": {"gpus": "spread"}}},
+        "argument 'gpus' of plugin 'nodeplacement' is unknown; there are cpu, gpu",
+    ),
+    Case(
+        "no arguments at all",
+        {"priority": {"arguments": {"a": "b"}}},
+        "argument 'a' of plugin 'priority' is unknown; it has none",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", IN_VAIN, ids=ids)
+def test_what_is_said_to_a_plugin_in_vain_is_told(case: Case[dict[str, Any], str]) -> None:
+    """What is always on cannot be switched off, and an argument must be one of its own."""
+    assert site(shard(plugins=case.given)).notes == (case.want,)
+    assert site(config(plugins={"proportion": {}}, only=True)).notes == ()
+
+
 REFUSED = [
     Case("unknown", ((), ("allocat",)), "--actions: 'allocat' is unknown; there are allocate, "),
     Case(
