@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.support.authority import server_tls
@@ -71,7 +72,7 @@ async def test_what_is_said(kind: Kind) -> None:
     """Who asks for what; without a body, nothing about one."""
     async with way(kind, answering(200)) as the:
         await the.send(GET)
-        await the.send(replace(POST, content_type="application/merge-patch+json"))
+        await the.send(msgspec.structs.replace(POST, content_type="application/merge-patch+json"))
 
     get, post = the.wire.asked
     common = {
