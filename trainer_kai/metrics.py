@@ -186,6 +186,25 @@ class Metrics:
         "TrainJobs that were read while a review waited. The outcome is found, gone or failed.",
         "outcome",
     )
+    snapshot_seconds = Metric(
+        Histogram,
+        "snapshot_seconds",
+        "How long the scheduler took to put a snapshot of the cluster together.",
+        buckets=_DURATIONS_S,
+    )
+    plan_seconds = Metric(
+        Histogram,
+        "plan_seconds",
+        "How long the scheduler took to decide about a snapshot.",
+        buckets=_DURATIONS_S,
+    )
+    binds = Metric(
+        Counter,
+        "binds_total",
+        "Pods that the scheduler put on a node. The outcome is bound, refused (the pod was another "
+        "one by then) or failed.",
+        "outcome",
+    )
     loop_lag_seconds = Metric(
         Histogram,
         "loop_lag_seconds",

@@ -24,7 +24,16 @@ from e2e.cluster.process import Process
 from e2e.cluster.programs import Program
 from tests.support.tree import ROOT
 
-__all__ = ["NAMESPACE", "PODGROUPER", "WEBHOOK", "OurProcess", "Part", "running", "webhook_port"]
+__all__ = [
+    "NAMESPACE",
+    "PODGROUPER",
+    "SCHEDULER",
+    "WEBHOOK",
+    "OurProcess",
+    "Part",
+    "running",
+    "webhook_port",
+]
 
 NAMESPACE: Final = "trainer-kai"
 _LOOPBACK: Final = "127.0.0.1"
@@ -62,6 +71,7 @@ WEBHOOK: Final = Part(
     },
 )
 PODGROUPER: Final = Part("podgrouper", "trainer_kai.podgrouper", "trainer-kai-podgrouper", _LEADING)
+SCHEDULER: Final = Part("scheduler", "scheduler", "trainer-kai-scheduler", _LEADING)
 
 
 class OurProcess:

@@ -1,16 +1,16 @@
 """The way back: from the rows of a plan to the names of what is to be done."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.core.decision import Admission, BarNumbers, Plan, Rejection, Reservation
+from scheduler.core.decision import Admission, BarNumbers, Placing, Plan, Rejection, Reservation
 from scheduler.core.model import NONE, Cause, Leaf, Verdict, leaves_of
 from scheduler.state.encode import Encoded
 from scheduler.state.reserved import SlotAt, write_reserved
 from trainer_kai.api.meta import Key
 
-__all__ = ["Hold", "Orders", "PodAt", "Refused", "read_orders"]
+__all__ = ["Hold", "Orders", "PodAt", "Refused", "UnitOrders", "read_orders"]
 
 
 class PodAt(NamedTuple):
@@ -38,6 +38,16 @@ class Refused(NamedTuple):
     rejection: Rejection
 
 
+class UnitOrders(NamedTuple):
+    """What is done for one unit, in this order: hold, then bind and promise, then let go."""
+
+    group: Key  # of a pod that is on its own: a name that no group has
+    hold: str | None  # the annotation, with the slots that are new; None leaves it as it is
+    binds: tuple[PodAt, ...]
+    nominations: tuple[PodAt, ...]
+    let_go: str | None  # the annotation at the end, where that is another
+
+
 @dataclass(frozen=True)
 class Orders:
     """What a plan comes to."""
@@ -47,6 +57,7 @@ class Orders:
     reservations: tuple[Hold, ...]
     unschedulable: tuple[Refused, ...]
     reserved: dict[Key, str]  # by group: the annotation, where it must be another; "" is none
+    units: tuple[UnitOrders, ...]  # the same, by unit, in the order in which it was decided
 
 
 def read_orders(encoded: Encoded, plan: Plan) -> Orders:
@@ -69,7 +80,35 @@ def read_orders(encoded: Encoded, plan: Plan) -> Orders:
         reservations=tuple(reservations),
         unschedulable=tuple(refused.values()),
         reserved=dict(_annotations(encoded, plan)),
+        units=tuple(_of_units(encoded, plan)),
     )
+
+
+def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
+    nodes = encoded.snapshot.nodes.names
+
+    def named(placings: Iterable[Placing]) -> tuple[PodAt, ...]:
+        return tuple(PodAt(encoded.pods[pod], nodes[node]) for pod, node in placings)
+
+    of_unit = _by_unit(plan)
+    for row in [*of_unit, *sorted(encoded.reserved.keys() - of_unit.keys())]:
+        admissions = of_unit.get(row, [])
+        now, then = encoded.reserved.get(row, ""), write_reserved(_slots(encoded, row, admissions))
+        with_new = write_reserved(_slots(encoded, row, admissions, keeps_all=True))
+        is_more = any(one.reservations for one in admissions)
+        hold = with_new if is_more and with_new != now else None
+        let_go = then if then != (now if hold is None else hold) else None
+        binds = named(it for one in admissions for it in one.binds)
+        nominations = named(it for one in admissions for it in one.nominations)
+        if hold is not None or let_go is not None or binds or nominations:
+            yield UnitOrders(encoded.units[row], hold, binds, nominations, let_go)
+
+
+def _by_unit(plan: Plan) -> dict[int, list[Admission]]:
+    of_unit: dict[int, list[Admission]] = {}
+    for admission in plan.decisions:
+        of_unit.setdefault(admission.unit, []).append(admission)
+    return of_unit
 
 
 def _astray(encoded: Encoded) -> Iterator[Refused]:
@@ -91,19 +130,23 @@ def _hold(group: Key, one: Reservation, nodes: tuple[str, ...]) -> Hold:
 
 
 def _annotations(encoded: Encoded, plan: Plan) -> Iterator[tuple[Key, str]]:
-    of_unit: dict[int, list[Admission]] = {}
-    for admission in plan.decisions:
-        of_unit.setdefault(admission.unit, []).append(admission)
+    of_unit = _by_unit(plan)
     for row in sorted({*of_unit, *encoded.reserved}):
         text = write_reserved(_slots(encoded, row, of_unit.get(row, [])))
         if text != encoded.reserved.get(row, ""):
             yield encoded.units[row], text
 
 
-def _slots(encoded: Encoded, row: int, admissions: list[Admission]) -> Iterator[SlotAt]:
-    """Yield what a unit holds after the plan: each pod that got its place gave up one slot."""
+def _slots(
+    encoded: Encoded, row: int, admissions: list[Admission], *, keeps_all: bool = False
+) -> Iterator[SlotAt]:
+    """Yield what a unit holds after the plan: each pod that got its place gave up one slot.
+
+    With *keeps_all* also those: they are let go when their pods are where they should be.
+    """
     nodes = encoded.snapshot.nodes.names
     placed = {placing.pod for one in admissions for placing in (*one.binds, *one.nominations)}
+    placed = set() if keeps_all else placed
     for leaf in leaves_of(encoded.snapshot.units[row].tree):
         for slot in leaf.slots[_count(leaf, placed) :]:
             yield SlotAt(leaf.name, nodes[slot.node], slot.cause)

@@ -1,0 +1,158 @@
+"""Carries out what was decided for one unit: holds its slots, binds its pods, lets slots go.
+
+1. What a bind relies on is written before it: slots for pods that come later.
+2. The pods of a unit are sent together. One that is refused is forgotten, and the next plan finds
+   it waiting in a unit that has begun; nobody else is touched.
+3. Of a write without an answer only a watch says what became of it: it is waited for.
+4. What is refused for good is left alone for a while, longer each time, and keeps its place that
+   long: to try again at once would be to ask the same again and again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.claims import Claims
+from scheduler.shell.window import Window
+from scheduler.state.live import Live
+from scheduler.state.orders import PodAt, UnitOrders
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RESERVED
+from trainer_kai.api.resources import PODGROUPS, PODS
+from trainer_kai.kube.actions import bind
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+from trainer_kai.kube.request import Write
+from trainer_kai.metrics import Metrics
+
+__all__ = ["FIELD_MANAGER", "Carrier"]
+
+FIELD_MANAGER: Final = "trainer-kai-scheduler"
+
+_SEEN_S: Final = 15.0  # until a watch must have told what was done
+_REST_S: Final = 1.0  # of a pod that was refused, the first time
+_LONGEST_REST_S: Final = 60.0
+_THROTTLED_S: Final = 0.2  # where the API server does not say how long
+_HELD: Final = Write(field_manager=FIELD_MANAGER)
+_PROMISED: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
+
+
+class Carrier:
+    """One for as long as we lead; *again* asks for a plan."""
+
+    def __init__(
+        self,
+        client: Client,
+        live: Live,
+        claims: Claims,
+        again: Callable[[], None],
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._client = client
+        self._live = live
+        self._claims = claims
+        self._again = again
+        self._metrics = metrics
+        self._log = log
+        self._window = Window(client.clock)
+        self._rests_s: dict[Key, float] = {}  # of pods that were refused, how long the next one is
+
+    async def carry(self, orders: UnitOrders) -> None:
+        """Do it all; what fails is forgotten."""
+        if orders.hold is not None and not await self._hold(orders.group, orders.hold):
+            self._forget(orders)
+            return
+        async with asyncio.TaskGroup() as group:
+            binds = [group.create_task(self._bind(*it)) for it in orders.binds]
+            for it in orders.nominations:
+                group.create_task(self._promise(*it))
+        if not all(task.result() for task in binds):
+            self._live.forget_hold(orders.group)  # whoever was refused still has its slot
+        elif orders.let_go is not None:
+            await self._hold(orders.group, orders.let_go)
+        self._live.assumed.done(orders.group, self._until_s())
+
+    def _forget(self, orders: UnitOrders) -> None:
+        for pod, _ in orders.binds:
+            self._live.forget_bind(pod)
+        for pod, _ in orders.nominations:
+            self._live.forget_promise(pod)
+        self._live.forget_hold(orders.group)
+        self._again()
+
+    async def _hold(self, group: Key, text: str) -> bool:
+        """Write which slots a group holds."""
+        fields = {"metadata": {"annotations": {RESERVED: text or None}}}
+        try:
+            async with self._window.room():
+                await self._client.merge(PODGROUPS, group, fields, _HELD)
+        except ApiError as error:
+            self._live.forget_hold(group)
+            self._log.warning("slots not held", group=str(group), error=str(error))
+            return False
+        self._log.info("slots held", group=str(group), slots=text)
+        return True
+
+    async def _bind(self, pod: Key, node: str) -> bool:
+        known = self._live.cluster.pods.get(pod)
+        if known is None:
+            return False  # it is gone, and what was assumed of it as well
+        uid = known.metadata.uid
+        try:
+            await self._claims.bind(self._client, known, node)
+            await self._send(PodAt(pod, node), uid)
+        except Unavailable as error:
+            self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
+            self._live.assumed.done(pod, self._until_s())
+            return False
+        except (NotFound, Conflict) as error:
+            self._log.info("bind refused", pod=str(pod), node=node, error=str(error))
+            self._metrics.binds.labels("refused").inc()
+            self._live.forget_bind(pod)
+            self._again()
+            return False
+        except ApiError as error:
+            self._log.warning("bind refused", pod=str(pod), node=node, error=str(error))
+            self._metrics.binds.labels("failed").inc()
+            self._rest(pod)
+            return False
+        self._rests_s.pop(pod, None)
+        self._metrics.binds.labels("bound").inc()
+        self._log.info("pod bound", pod=str(pod), node=node)
+        self._live.assumed.done(pod, self._until_s())
+        return True
+
+    async def _send(self, it: PodAt, uid: str) -> None:
+        while True:
+            try:
+                async with self._window.room():
+                    await bind(self._client, it.pod, it.node, uid=uid)
+            except Throttled as error:
+                self._window.throttled()
+                await self._client.clock.sleep(error.retry_after_s or _THROTTLED_S)
+            else:
+                return
+
+    async def _promise(self, pod: Key, node: str) -> None:
+        fields = {"status": {"nominatedNodeName": node}}
+        try:
+            async with self._window.room():
+                await self._client.merge(PODS, pod, fields, _PROMISED)
+        except ApiError as error:
+            self._log.warning("node not promised", pod=str(pod), node=node, error=str(error))
+            self._live.forget_promise(pod)
+            self._again()
+            return
+        self._live.assumed.done(pod, self._until_s())
+
+    def _rest(self, pod: Key) -> None:
+        """Let a pod keep its place for a while: then it is forgotten, and planned for again."""
+        rest_s = self._rests_s.get(pod, _REST_S)
+        self._rests_s[pod] = min(2 * rest_s, _LONGEST_REST_S)
+        self._live.assumed.done(pod, self._client.clock.monotonic_s() + rest_s)
+
+    def _until_s(self) -> float:
+        return self._client.clock.monotonic_s() + _SEEN_S

@@ -1,0 +1,86 @@
+"""Claims that wait for their first consumer: they are told its node, and their volume is awaited.
+
+Kubernetes makes the volume where the pod will run, so it has to be told before the pod is bound. If
+no volume comes, or the pod is not bound after all, the claim is told nothing again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from scheduler.state.cluster import Cluster
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import PVCS
+from trainer_kai.api.storage import PersistentVolumeClaim
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import ApiError, Conflict, Refusal
+
+__all__ = ["Claims", "Unbound"]
+
+_PATIENCE_S: Final = 120.0  # a volume of a cloud takes a minute
+_LOOK_S: Final = 0.02
+
+
+class Unbound(Conflict):
+    """A claim has no volume in time: the pod is placed anew."""
+
+
+class Claims:
+    """What claims are known of is in the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._under_way: dict[Key, asyncio.Task[None]] = {}  # pods of a gang may share a claim
+
+    async def bind(self, client: Client, pod: Pod, node: str) -> None:
+        """Return when each claim of a pod has its volume."""
+        for key in [*self._waiting(pod)]:
+            task = self._under_way.get(key)
+            if task is None:
+                task = asyncio.create_task(self._bind(client, key, node))
+                self._under_way[key] = task
+                task.add_done_callback(self._ended(key))
+            await asyncio.shield(task)
+
+    def _ended(self, key: Key) -> Callable[[object], None]:
+        def end(_: object) -> None:
+            self._under_way.pop(key, None)
+
+        return end
+
+    def _waiting(self, pod: Pod) -> Iterator[Key]:
+        for volume in pod.spec.volumes:
+            name = f"{pod.metadata.name}-{volume.name}" if volume.ephemeral else ""
+            if volume.persistent_volume_claim:
+                name = volume.persistent_volume_claim.claim_name
+            claim = self._cluster.claims.get(Key(pod.metadata.namespace, name))
+            if claim is not None and not claim.spec.volume_name and self._is_ours(claim):
+                yield claim.metadata.key
+
+    def _is_ours(self, claim: PersistentVolumeClaim) -> bool:
+        found = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
+        return found is not None and (
+            found.volume_binding_mode == "WaitForFirstConsumer"
+            and found.provisioner != NO_PROVISIONER
+        )
+
+    async def _bind(self, client: Client, key: Key, node: str) -> None:
+        await client.merge(PVCS, key, {"metadata": {"annotations": {SELECTED_NODE: node}}})
+        by_s = client.clock.monotonic_s() + _PATIENCE_S
+        while True:
+            claim = self._cluster.claims.get(key)
+            if claim is not None and claim.spec.volume_name and claim.status.phase == "Bound":
+                return
+            if claim is None or client.clock.monotonic_s() > by_s:
+                await self._undo(client, key)
+                message = f"claim {key} has no volume on node {node} after {_PATIENCE_S:g} s"
+                raise Unbound(Refusal(f"BIND {key}", 0, "", message))
+            await client.clock.sleep(_LOOK_S)
+
+    async def _undo(self, client: Client, key: Key) -> None:
+        try:
+            await client.merge(PVCS, key, {"metadata": {"annotations": {SELECTED_NODE: None}}})
+        except ApiError:
+            return  # it is gone, or somebody else sees to it

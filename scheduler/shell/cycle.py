@@ -1,0 +1,147 @@
+"""One turn after the other: drain, snapshot, plan, assume, execute, report.
+
+A turn begins as soon as something happened that may change what the last plan said: at once on a
+quiet cluster, and under a burst when it pauses, or after 50 ms. The plan is made in a thread: what
+it is made from is frozen, and watches, lease and health go on meanwhile. Nothing is executed before
+the plan is complete, and nothing of it that relies on what has changed in the meantime.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.core.decision import Plan
+from scheduler.core.plan import plan
+from scheduler.core.policy import Policies
+from scheduler.shell.verdicts import Told, read_told
+from scheduler.state.encode import Encoded
+from scheduler.state.live import ANY, Live, Topics
+from scheduler.state.orders import Orders, UnitOrders, read_orders
+from trainer_kai.clock import Clock
+from trainer_kai.metrics import Metrics
+
+__all__ = ["Carries", "Cycle", "Reports"]
+
+_PAUSE_S: Final = 0.004  # without news: a burst pauses
+_BURST_S: Final = 0.05  # so long it may last before a turn begins
+_LOOK_S: Final = 5.0  # some things happen by time alone
+
+
+class Carries(Protocol):
+    """Whoever does what was decided for one unit."""
+
+    async def carry(self, orders: UnitOrders) -> None:
+        """Do it; what fails is forgotten."""
+        ...
+
+
+class Reports(Protocol):
+    """Whoever says what was decided."""
+
+    def told(self, told: Told) -> None:
+        """Take note of what a plan says; it must not wait."""
+        ...
+
+
+class Cycle:
+    """What is due, and the turns."""
+
+    def __init__(
+        self,
+        live: Live,
+        policies: Policies,
+        clock: Clock,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._live = live
+        self._policies = policies
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._due = asyncio.Event()
+        self._last_s = 0.0  # when there was news
+        self._first_s = 0.0  # when it began to be due
+        self._wakes_on: Topics = ANY
+
+    def wake(self, topics: Topics) -> None:
+        """Take note of news; of what helps nobody there is none."""
+        if topics is not ANY and not topics & self._wakes_on:
+            return
+        self._last_s = self._clock.monotonic_s()
+        if not self._due.is_set():
+            self._first_s = self._last_s
+            self._due.set()
+
+    def again(self) -> None:
+        """Ask for a turn."""
+        self.wake(ANY)
+
+    async def run(self, carrier: Carries, reports: Reports) -> None:
+        """Take turns, as long as we lead; what is under way is waited for at the end."""
+        self.again()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick())
+            while True:
+                await self._until_due()
+                orders, told = await self._turn()
+                for unit in self._assumed(orders):
+                    group.create_task(carrier.carry(unit))
+                reports.told(told)
+
+    async def _until_due(self) -> None:
+        await self._due.wait()
+        while True:
+            now_s = self._clock.monotonic_s()
+            pause_s = min(self._last_s + _PAUSE_S, self._first_s + _BURST_S) - now_s
+            if pause_s <= 0:
+                break
+            await self._clock.sleep(pause_s)
+        self._due.clear()
+
+    async def _turn(self) -> tuple[Orders, Told]:
+        began_s = self._clock.monotonic_s()
+        encoded = self._live.snapshot()
+        taken_s = self._clock.monotonic_s()
+        made, orders, told = await asyncio.to_thread(self._decide, encoded)
+        ended_s = self._clock.monotonic_s()
+        self._wakes_on = _wakes_on(made)
+        self._metrics.snapshot_seconds.observe(taken_s - began_s)
+        self._metrics.plan_seconds.observe(ended_s - taken_s)
+        self._log.debug("planned", admitted=made.stats.admitted, rejected=made.stats.rejected)
+        return orders, told
+
+    def _decide(self, encoded: Encoded) -> tuple[Plan, Orders, Told]:
+        made = plan(encoded.snapshot, self._policies)
+        orders = read_orders(encoded, made)
+        return made, orders, read_told(encoded, made, orders)
+
+    def _assumed(self, orders: Orders) -> list[UnitOrders]:
+        """Assume what still holds, and return it."""
+        kept = []
+        for unit in orders.units:
+            if self._live.moved(unit):
+                self.again()
+                continue
+            kept.append(unit)
+        for unit in kept:
+            self._live.assume(unit)
+        return kept
+
+    async def _tick(self) -> None:
+        while True:
+            await self._clock.sleep(_LOOK_S)
+            late = self._live.expire(self._clock.monotonic_s())
+            if late:
+                self._log.warning("not seen in time", objects=[str(key) for key in late[:8]])
+            if late or self._wakes_on:
+                self.again()
+
+
+def _wakes_on(made: Plan) -> Topics:
+    """Return whatever somebody waits for, without rows: those mean nothing after this plan."""
+    words = {word.partition(":")[0] for it in made.rejections for word in it.wakes_on}
+    if "unit" in words:
+        words.add("pods")
+    return frozenset(words)

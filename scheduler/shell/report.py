@@ -1,0 +1,268 @@
+"""Says what is so, where people look: conditions, events, status. Level by level, once per change.
+
+1. A group that waits has one scheduling condition, as KAI writes it, with our verdict beside it. It
+   goes when nothing of the group waits any more.
+2. A pod is marked Unschedulable only where another node would help: autoscalers act on it.
+3. What is said must have been so for a moment, and numbers alone are said anew only now and then:
+   a verdict that changes is news, a count that does is not.
+4. Nobody waits for any of this, and a failure is tried again until it is no longer true.
+"""
+
+from typing import Any, Final, Literal, NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.verdicts import QueueUse, Said, Told
+from scheduler.state.live import Live
+from trainer_kai.api.meta import Key
+from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
+from trainer_kai.api.resources import JOBSETS, PODGROUPS, PODS, QUEUES, TRAINJOBS
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import Conflict, Invalid, NotFound
+from trainer_kai.kube.events import Recorder, Regarding
+from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
+from trainer_kai.kube.request import Write
+from trainer_kai.metrics import Metrics
+from trainer_kai.policy.demand import spell
+
+__all__ = ["Reporter"]
+
+_MANAGER: Final = "trainer-kai-scheduler"
+_STATUS: Final = Write(field_manager=_MANAGER, subresource="status")
+_MARK: Final = Write(field_manager="trainer-kai-unschedulable", subresource="status", force=True)
+_TYPE: Final = "UnschedulableOnNodePool"
+_POOL: Final = "default"
+_SOON_S: Final = 0.3  # a verdict that stands for so long is one
+_USE_S: Final = 1.0  # what is used is summed up now and then
+_NUMBERS_S: Final = 15.0  # and so are numbers in sentences
+_WORKERS: Final = 8
+
+_What = Literal["group", "pod", "queue"]
+
+
+class _Subject(NamedTuple):
+    what: _What
+    key: Key
+
+
+class Reporter:
+    """What was said last, and what is to be said now."""
+
+    def __init__(
+        self,
+        client: Client,
+        live: Live,
+        recorder: Recorder,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._client = client
+        self._live = live
+        self._recorder = recorder
+        self._log = log
+        self._told = Told({}, {}, {})
+        self._marked: dict[Key, Key] = {}  # pod → group
+        self._queue: WorkQueue[_Subject] = WorkQueue(
+            self._reconcile,
+            QueueSettings("reports", workers=_WORKERS),
+            client.clock,
+            log,
+            metrics=metrics.queue("reports"),
+        )
+
+    async def run(self) -> None:
+        """Say it, as long as we lead; begin with whatever was said before us."""
+        for key in self._live.cluster.pod_groups:
+            self._queue.add_after(_Subject("group", key), _USE_S)
+        await self._queue.run()
+
+    def told(self, told: Told) -> None:
+        """Take note of what a plan says."""
+        before, self._told = self._told, told
+        for group in before.units.keys() | told.units.keys():
+            if before.units.get(group) != told.units.get(group):
+                self._queue.add_after(_Subject("group", group), _SOON_S)
+        for name, use in told.queues.items():
+            if before.queues.get(name) != use:
+                self._queue.add_after(_Subject("queue", Key("", name)), _USE_S)
+
+    def changed(self, group: Key) -> None:
+        """Take note that pods of a group come, go or find their place."""
+        self._queue.add_after(_Subject("group", group), _USE_S)
+
+    async def _reconcile(self, subject: _Subject) -> Requeue | None:
+        try:
+            match subject.what:
+                case "group":
+                    return await self._of_group(subject.key)
+                case "pod":
+                    await self._of_pod(subject.key)
+                case "queue":
+                    await self._of_queue(subject.key)
+        except (NotFound, Conflict):
+            return None  # it is gone or another one, and there will be news of that
+        except Invalid as error:
+            self._log.warning("not said", of=str(subject.key), error=str(error))
+        return None
+
+    async def _of_group(self, key: Key) -> Requeue | None:
+        said = self._told.units.get(key)
+        self._mark(key, said)
+        group = self._live.cluster.pod_groups.get(key)
+        if group is None:
+            return None
+        fields: dict[str, Any] = {}
+        conditions = self._conditions(group, said)
+        if conditions is not None:
+            fields["schedulingConditions"] = conditions
+        use = self._use(group)
+        if use is not None:
+            fields["resourcesStatus"] = use
+        if not fields:
+            return None
+        body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
+        await self._client.merge(PODGROUPS, key, body, _STATUS)
+        if conditions and said is not None:
+            self._tell(group, said)
+        return None
+
+    def _conditions(self, group: PodGroup, said: Said | None) -> list[dict[str, Any]] | None:
+        """Return the conditions that a group should have; None if it has them."""
+        has = group.status.scheduling_conditions
+        if said is None or said.has_begun:
+            return [] if has else None
+        ours = has[-1] if has else None
+        if ours is not None and not _is_news(ours, said):
+            return None
+        number = max((_number(it.transition_id) for it in has), default=0) + 1
+        kept = [_spelt(it) for it in has if (it.type, it.node_pool) != (_TYPE, _POOL)]
+        return [*kept, self._condition(said, number)]
+
+    def _condition(self, said: Said, number: int) -> dict[str, Any]:
+        return {
+            "type": _TYPE,
+            "nodePool": _POOL,
+            "status": "True",
+            "reason": "Unschedulable",
+            "message": said.sentence,
+            "reasons": [
+                {"reason": said.kai_reason, "message": said.kai_message},
+                {"reason": said.title, "message": said.sentence},
+            ],
+            "transitionID": str(number),
+            "lastTransitionTime": self._client.clock.now().isoformat(timespec="seconds"),
+        }
+
+    def _use(self, group: PodGroup) -> dict[str, Any] | None:
+        """Return what the status should say is used and asked for; None if it says so."""
+        allocated, requested = self._live.use_of(group.metadata.key)
+        has = group.status.resources_status
+        now = {"allocated": spell(allocated), "requested": spell(requested)}
+        if (now["allocated"], now["requested"]) == (dict(has.allocated), dict(has.requested)):
+            return None
+        gone = dict.fromkeys({*has.allocated, *has.requested})
+        return {what: {**gone, **amounts} for what, amounts in now.items()}
+
+    def _tell(self, group: PodGroup, said: Said) -> None:
+        message = f"{said.title}: {said.sentence}"
+        meta = group.metadata
+        regarding = Regarding(
+            PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
+        )
+        self._recorder.post(regarding, "Unschedulable", message)
+        job = self._trainjob(group)
+        if job is not None:
+            self._recorder.post(job, "Waiting", message)
+
+    def _trainjob(self, group: PodGroup) -> Regarding | None:
+        """Return the TrainJob that a group is of."""
+        namespace = group.metadata.namespace
+        owner = group.metadata.controller
+        if owner is None or owner.kind != JOBSETS.kind:
+            return None
+        jobset = self._live.cluster.jobsets.get(Key(namespace, owner.name))
+        above = jobset.metadata.controller if jobset else None
+        if above is None or above.kind != TRAINJOBS.kind:
+            return None
+        return Regarding(above.api_version, above.kind, namespace, above.name, above.uid)
+
+    def _mark(self, group: Key, said: Said | None) -> None:
+        """Have the pods of a group marked, or no longer."""
+        known = self._live.cluster.pod_groups.get(group)
+        may = known is None or known.spec.mark_unschedulable
+        wanted = set(said.pods) if said is not None and may else set()
+        for pod in wanted - self._marked.keys():
+            self._marked[pod] = group
+            self._queue.add(_Subject("pod", pod))
+        for pod in [pod for pod, of in self._marked.items() if of == group and pod not in wanted]:
+            del self._marked[pod]
+            self._queue.add(_Subject("pod", pod))
+
+    async def _of_pod(self, key: Key) -> None:
+        pod = self._live.cluster.pods.get(key)
+        if pod is None or pod.spec.node_name:
+            return
+        said = self._told.units.get(self._marked.get(key, key))
+        status: dict[str, Any] = {}
+        if said is not None:
+            status["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": f"{said.title}: {said.sentence}",
+                    "lastTransitionTime": self._client.clock.now().isoformat(timespec="seconds"),
+                }
+            ]
+        fields = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self._client.apply(PODS, key, fields, _MARK)
+
+    async def _of_queue(self, key: Key) -> None:
+        queue, use = self._live.cluster.queues.get(key.name), self._told.queues.get(key.name)
+        if queue is None or use is None:
+            return
+        children = sorted(
+            name
+            for name, other in self._live.cluster.queues.items()
+            if other.spec.parent_queue == key.name
+        )
+        has = queue.status
+        if list(has.child_queues) == children and _uses(has) == use:
+            return
+        status = {
+            "childQueues": children,
+            "allocated": use.allocated,
+            "allocatedNonPreemptible": use.allocated_non_preemptible,
+            "requested": use.requested,
+        }
+        body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
+        await self._client.merge(QUEUES, key, body, _STATUS)
+
+
+def _uses(status: Any) -> QueueUse:
+    return QueueUse(
+        dict(status.allocated), dict(status.allocated_non_preemptible), dict(status.requested)
+    )
+
+
+def _is_news(ours: SchedulingCondition, said: Said) -> bool:
+    """Say whether a condition says something else by now than what is so."""
+    titles = {one.reason for one in ours.reasons}
+    return ours.type != _TYPE or ours.status != "True" or said.title not in titles
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def _spelt(condition: SchedulingCondition) -> dict[str, Any]:
+    return {
+        "type": condition.type,
+        "nodePool": condition.node_pool,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "reasons": [{"reason": it.reason, "message": it.message} for it in condition.reasons],
+        "transitionID": condition.transition_id,
+        "lastTransitionTime": condition.last_transition_time,
+    }

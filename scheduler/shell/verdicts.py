@@ -1,0 +1,101 @@
+"""What a plan says of everybody who waits, by names and in words. Pure; it runs beside the loop."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from scheduler.core.decision import Plan
+from scheduler.core.explain import explain, for_kai
+from scheduler.core.model import NONE, Ints, Kind, Verdict, leaves_of
+from scheduler.state.encode import Encoded
+from scheduler.state.orders import Orders, Refused
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import CPU, GPU, MEMORY
+from trainer_kai.policy.demand import spell
+
+__all__ = ["QueueUse", "Said", "Told", "read_told"]
+
+# What another node could cure: an autoscaler has to hear of it. Of quotas it must not.
+_OF_CAPACITY: Final = frozenset(
+    {
+        Verdict.NO_NODE_MATCHES,
+        Verdict.TOPOLOGY_UNFIT,
+        Verdict.FRAGMENTED,
+        Verdict.NO_CAPACITY,
+    }
+)
+
+
+class Said(NamedTuple):
+    """Why a unit waits."""
+
+    verdict: Verdict
+    sentence: str
+    kai_reason: str
+    kai_message: str
+    has_begun: bool  # some of it runs
+    pods: tuple[Key, ...]  # that wait, if an autoscaler could help them
+
+    @property
+    def title(self) -> str:
+        """Return the verdict as users read it."""
+        return self.verdict.title
+
+
+class QueueUse(NamedTuple):
+    """What a queue and all below it have and ask for, as its status says it."""
+
+    allocated: Mapping[str, str]
+    allocated_non_preemptible: Mapping[str, str]
+    requested: Mapping[str, str]
+
+
+class Told(NamedTuple):
+    """All of it."""
+
+    units: Mapping[Key, Said]
+    queues: Mapping[str, QueueUse]
+    fair_share: Mapping[str, tuple[float, float, float]]
+
+
+def read_told(encoded: Encoded, made: Plan, orders: Orders) -> Told:
+    """Return what a plan says."""
+    queues = encoded.snapshot.queues
+    return Told(
+        units={it.group: _said(encoded, it) for it in orders.unschedulable},
+        queues={
+            name: QueueUse(
+                _amounts(queues.allocated[row]),
+                _amounts(queues.fixed[row]),
+                _amounts(queues.requested[row]),
+            )
+            for row, name in enumerate(queues.names)
+        },
+        fair_share={
+            name: (share[Kind.CPU], share[Kind.MEMORY], share[Kind.GPU])
+            for name, share in zip(queues.names, made.fair_share.tolist(), strict=True)
+        },
+    )
+
+
+def _said(encoded: Encoded, refused: Refused) -> Said:
+    rejection = refused.rejection
+    reason, message = for_kai(encoded.snapshot, rejection)
+    sentence = explain(encoded.snapshot, rejection)
+    if rejection.unit == NONE:
+        return Said(refused.verdict, sentence, reason, message, has_begun=False, pods=())
+    leaves = [*leaves_of(encoded.snapshot.units[rejection.unit].tree)]
+    is_of_capacity = refused.verdict in _OF_CAPACITY
+    rows = (row for leaf in leaves for row in leaf.waiting) if is_of_capacity else ()
+    return Said(
+        verdict=refused.verdict,
+        sentence=sentence,
+        kai_reason=reason,
+        kai_message=message,
+        has_begun=any(leaf.there for leaf in leaves),
+        pods=tuple(encoded.pods[row] for row in rows),
+    )
+
+
+def _amounts(row: Ints) -> dict[str, str]:
+    cpu, memory, gpu = row.tolist()
+    return spell({CPU: cpu, MEMORY: memory * 1000, GPU: gpu})

@@ -1,0 +1,131 @@
+"""What we did and have not seen yet, laid over what watches tell until they tell it themselves.
+
+    assumed ──done──▶ awaited ──seen──▶ gone
+       │                 └──for too long──▶ forgotten: no watch says what became of it
+       └──refused──▶ forgotten
+
+Each is about one object of one uid: a successor of its name is met without anything.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RESERVED
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+
+__all__ = ["Assumed"]
+
+_NEVER: Final = float("inf")
+
+
+class _Deed(NamedTuple):
+    """What was done to an object: a node for a pod, a text for a group."""
+
+    uid: str
+    value: str
+    until_s: float = _NEVER  # while it is under way it holds, however long that takes
+
+
+class Assumed:
+    """Deeds by object; who asks passes what was seen, and gets that with the deed done."""
+
+    def __init__(self) -> None:
+        self._binds: Final[dict[Key, _Deed]] = {}
+        self._promises: Final[dict[Key, _Deed]] = {}
+        self._texts: Final[dict[Key, _Deed]] = {}
+
+    def __len__(self) -> int:
+        return len(self._binds) + len(self._promises) + len(self._texts)
+
+    def bind(self, pod: Key, uid: str, node: str) -> None:
+        """Assume that a pod is on a node."""
+        self._binds[pod] = _Deed(uid, node)
+
+    def promise(self, pod: Key, uid: str, node: str) -> None:
+        """Assume that a pod is promised a node."""
+        self._promises[pod] = _Deed(uid, node)
+
+    def hold(self, group: Key, uid: str, text: str) -> None:
+        """Assume that a group holds the slots of this annotation."""
+        self._texts[group] = _Deed(uid, text)
+
+    def done(self, key: Key, until_s: float) -> None:
+        """Wait for what was done to an object to be seen, but no longer."""
+        for deeds in self._all():
+            deed = deeds.get(key)
+            if deed is not None and deed.until_s == _NEVER:
+                deeds[key] = deed._replace(until_s=until_s)
+
+    def forget_bind(self, pod: Key) -> None:
+        """Let a pod be where it is seen."""
+        self._binds.pop(pod, None)
+
+    def forget_promise(self, pod: Key) -> None:
+        """Let a pod be promised what is seen."""
+        self._promises.pop(pod, None)
+
+    def forget_hold(self, group: Key) -> None:
+        """Let a group hold what is seen."""
+        self._texts.pop(group, None)
+
+    def overdue(self, now_s: float) -> tuple[list[Key], list[Key]]:
+        """Forget what was done and not seen for too long; return the pods and the groups."""
+        late: list[list[Key]] = []
+        for deeds in self._all():
+            late.append([key for key, deed in deeds.items() if deed.until_s <= now_s])
+            for key in late[-1]:
+                del deeds[key]
+        binds, promises, texts = late
+        return [*binds, *promises], texts
+
+    def pod(self, key: Key, seen: Pod | None) -> Pod | None:
+        """Return a pod with what was done to it; forget what is seen by now."""
+        bind = _standing(self._binds, key, seen.metadata.uid if seen else "")
+        promise = _standing(self._promises, key, seen.metadata.uid if seen else "")
+        if seen is None:
+            return None
+        spec, status = seen.spec, seen.status
+        if spec.node_name:
+            self.forget_bind(key)
+            self.forget_promise(key)
+            return seen
+        if bind is not None:
+            return msgspec.structs.replace(
+                seen, spec=msgspec.structs.replace(spec, node_name=bind.value)
+            )
+        if promise is not None and status.nominated_node_name == promise.value:
+            self.forget_promise(key)
+        elif promise is not None:
+            promised = msgspec.structs.replace(status, nominated_node_name=promise.value)
+            return msgspec.structs.replace(seen, status=promised)
+        return seen
+
+    def group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
+        """Return a group with what it holds; forget what is seen by now."""
+        deed = _standing(self._texts, key, seen.metadata.uid if seen else "")
+        if seen is None or deed is None:
+            return seen
+        meta = seen.metadata
+        if meta.annotations.get(RESERVED, "") == deed.value:
+            if deed.until_s != _NEVER:  # or it is about to become another
+                self.forget_hold(key)
+            return seen
+        annotations = {**meta.annotations, RESERVED: deed.value}
+        return msgspec.structs.replace(
+            seen, metadata=msgspec.structs.replace(meta, annotations=annotations)
+        )
+
+    def _all(self) -> tuple[dict[Key, _Deed], ...]:
+        return self._binds, self._promises, self._texts
+
+
+def _standing(deeds: dict[Key, _Deed], key: Key, uid: str) -> _Deed | None:
+    """Return what was done to this very object; forget what was done to another of its name."""
+    deed = deeds.get(key)
+    if deed is not None and deed.uid != uid:
+        del deeds[key]
+        return None
+    return deed

@@ -1,0 +1,272 @@
+"""The cluster as it was seen, with what we did laid over it, and what a change is good for.
+
+Told by watches, asked by the cycle; both on one event loop. What a plan was made from is frozen:
+meanwhile it goes on here, and what a plan relied on and is no more is found by `moved`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from scheduler.state.assumed import Assumed
+from scheduler.state.cluster import Cluster
+from scheduler.state.encode import Encoded, encode
+from scheduler.state.nodes import fault_of
+from scheduler.state.orders import UnitOrders
+from scheduler.state.terms import Terms
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.names import POD_GROUP
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.quantity import QuantityError
+from trainer_kai.api.queue import Queue
+from trainer_kai.policy.demand import Amounts, demand
+
+__all__ = ["ANY", "Live", "Topics"]
+
+Topics: TypeAlias = frozenset[str]
+
+_NOTHING: Final[Topics] = frozenset()
+ANY: Final[Topics] = frozenset({"*"})  # whoever waits and for whatever: look again
+_FREED: Final[Topics] = frozenset({"room", "pods", "queue"})
+_READY: Final[Topics] = frozenset({"jobsets"})  # those who wait for a stage wait for these as well
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class _Looks(NamedTuple):
+    """What of a pod can make a difference to a plan."""
+
+    uid: str
+    node: str
+    promised: str
+    is_over: str
+    is_going: bool
+    made_of: tuple[int, ...]  # by identity: what does not change is shared
+
+
+class Live:
+    """All objects, by name."""
+
+    def __init__(self, terms: Callable[[], Terms]) -> None:
+        self.assumed: Final = Assumed()
+        self.cluster: Final = Cluster()  # as it is laid out for a plan
+        self._terms: Final = terms
+        self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
+        self._groups: Final[dict[Key, PodGroup]] = {}
+        self._moved: set[Key] = set()
+        self._members: Final[dict[Key, set[Key]]] = {}  # by group
+        self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
+
+    def pod(self, key: Key, seen: Pod | None) -> Topics:
+        """Take note of a pod, or that it is gone; return whom that may help."""
+        shown = self.assumed.pod(key, seen)
+        if shown is seen or seen is None:
+            self._pods.pop(key, None)
+        else:
+            self._pods[key] = seen
+        before = self.cluster.pods.get(key)
+        if shown is None:
+            self.cluster.pods.pop(key, None)
+        else:
+            self.cluster.pods[key] = shown
+        topics = self._of_pod(key, before, shown)
+        if topics - _READY:
+            self._regroup(key, before, shown)
+        return topics
+
+    def group(self, key: Key, seen: PodGroup | None) -> Topics:
+        """Take note of a group, or that it is gone."""
+        shown = self.assumed.group(key, seen)
+        if shown is seen or seen is None:
+            self._groups.pop(key, None)
+        else:
+            self._groups[key] = seen
+        before = self.cluster.pod_groups.get(key)
+        if shown is None:
+            self.cluster.pod_groups.pop(key, None)
+        else:
+            self.cluster.pod_groups[key] = shown
+        return _NOTHING if _says(before) == _says(shown) else ANY
+
+    def put(self, known: dict[Any, Any], key: Key, seen: Object | None) -> Topics:
+        """Take note of an object of another kind: *known* is one of the tables of the cluster."""
+        name = key if key.namespace else key.name
+        before = known.get(name)
+        if seen is None:
+            known.pop(name, None)
+        else:
+            known[name] = seen
+        if known is self.cluster.nodes and _worse(before, seen):
+            self._moved.add(key)
+        return _help(before, seen)
+
+    def snapshot(self) -> Encoded:
+        """Return what a plan is made from; `moved` counts from now on."""
+        self._moved = set()
+        return encode(self.cluster, self._terms())
+
+    def moved(self, orders: UnitOrders) -> bool:
+        """Say whether something that these rely on has changed since the last snapshot."""
+        return any(
+            it.pod in self._moved or Key("", it.node) in self._moved
+            for it in (*orders.binds, *orders.nominations)
+        )
+
+    def assume(self, orders: UnitOrders) -> None:
+        """Take what is about to be done as done."""
+        for pod, node in orders.binds:
+            self.assumed.bind(pod, self.cluster.pods[pod].metadata.uid, node)
+            self._lay_pod(pod)
+        for pod, node in orders.nominations:
+            self.assumed.promise(pod, self.cluster.pods[pod].metadata.uid, node)
+            self._lay_pod(pod)
+        text = orders.hold if orders.let_go is None else orders.let_go
+        group = self.cluster.pod_groups.get(orders.group)
+        if text is not None and group is not None:
+            self.assumed.hold(orders.group, group.metadata.uid, text)
+            self._lay_group(orders.group)
+
+    def forget_bind(self, pod: Key) -> None:
+        """Take back that a pod is where we wanted it."""
+        self.assumed.forget_bind(pod)
+        self._lay_pod(pod)
+
+    def forget_promise(self, pod: Key) -> None:
+        """Take back that a pod is promised a node."""
+        self.assumed.forget_promise(pod)
+        self._lay_pod(pod)
+
+    def forget_hold(self, group: Key) -> None:
+        """Take back that a group holds what we wanted."""
+        self.assumed.forget_hold(group)
+        self._lay_group(group)
+
+    def expire(self, now_s: float) -> list[Key]:
+        """Forget what was done and is not seen; return of which objects."""
+        pods, groups = self.assumed.overdue(now_s)
+        for key in pods:
+            self._lay_pod(key)
+        for key in groups:
+            self._lay_group(key)
+        return [*pods, *groups]
+
+    def use_of(self, group: Key) -> tuple[Amounts, Amounts]:
+        """Return what the pods of a group have, and what they ask for: that as well."""
+        allocated: Counter[str] = Counter()
+        requested: Counter[str] = Counter()
+        for key in self._members.get(group, ()):
+            pod = self.cluster.pods[key]
+            if pod.status.phase in _OVER:
+                continue
+            try:
+                amounts = demand(pod.spec)
+            except QuantityError:
+                continue  # it cannot be placed, and its unit is told why
+            requested.update(amounts)
+            if pod.spec.node_name:
+                allocated.update(amounts)
+        return allocated, requested
+
+    def _regroup(self, key: Key, before: Pod | None, now: Pod | None) -> None:
+        old, new = _group_of(key, before), _group_of(key, now)
+        if old is not None and old != new:
+            members = self._members[old]
+            members.discard(key)
+            if not members:
+                del self._members[old]
+        if new is not None:
+            self._members.setdefault(new, set()).add(key)
+        if self.on_group is not None:
+            for group in {old, new}:
+                if group is not None:
+                    self.on_group(group)
+
+    def _lay_pod(self, key: Key) -> None:
+        seen = self._pods.get(key) or self.cluster.pods.get(key)
+        self.pod(key, seen)
+
+    def _lay_group(self, key: Key) -> None:
+        seen = self._groups.get(key) or self.cluster.pod_groups.get(key)
+        self.group(key, seen)
+
+    def _of_pod(self, key: Key, before: Pod | None, now: Pod | None) -> Topics:
+        old, new = _looks(before), _looks(now)
+        if old == new:
+            was, is_ = _is_ready(before), _is_ready(now)
+            return _NOTHING if was == is_ else _READY
+        if old is None or new is None or old[:2] != new[:2] or old.is_going != new.is_going:
+            self._moved.add(key)
+        if new is not None and not (new.node or new.is_over or new.is_going):
+            return ANY  # it waits
+        return _FREED if old is not None and old.node else ANY
+
+
+def _looks(pod: Pod | None) -> _Looks | None:
+    if pod is None:
+        return None
+    meta, spec = pod.metadata, pod.spec
+    phase = pod.status.phase
+    return _Looks(
+        uid=meta.uid,
+        node=spec.node_name,
+        promised=pod.status.nominated_node_name,
+        is_over=phase if phase in _OVER else "",
+        is_going=bool(meta.deletion_timestamp),
+        made_of=(id(meta.labels), id(meta.annotations), len(spec.scheduling_gates)),
+    )
+
+
+def _group_of(key: Key, pod: Pod | None) -> Key | None:
+    name = pod.metadata.annotations.get(POD_GROUP) if pod else None
+    return Key(key.namespace, name) if name else None
+
+
+def _is_ready(pod: Pod | None) -> bool:
+    conditions = pod.status.conditions if pod else ()
+    return any(one.type == "Ready" and one.status == "True" for one in conditions)
+
+
+def _says(group: PodGroup | None) -> object:
+    if group is None:
+        return None
+    meta = group.metadata
+    return meta.uid, meta.labels, meta.annotations, meta.owner_references, group.spec
+
+
+def _help(before: Any, now: Any) -> Topics:
+    """Return whom it may help that an object is another now."""
+    if before is None or now is None:
+        return _NOTHING if before is now else ANY
+    if _made_of(before) != _made_of(now):
+        return ANY
+    is_further = isinstance(now, JobSet) and before.status != now.status
+    return _READY if is_further else _NOTHING
+
+
+def _made_of(it: Any) -> object:
+    """Return what of an object can make a difference, but for the progress of JobSets."""
+    meta = it.metadata
+    base = meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
+    if isinstance(it, Node):  # its conditions say every minute that nothing is new
+        return *base, it.spec, it.status.allocatable, fault_of(it)
+    if isinstance(it, Queue | JobSet):  # the status of a queue is our own word
+        return *base, it.spec
+    versionless = msgspec.structs.replace(meta, resource_version="", generation=0)
+    return msgspec.structs.replace(it, metadata=versionless)
+
+
+def _worse(before: Any, now: Any) -> bool:
+    """Say whether a node has less to offer than before."""
+    if before is None or not isinstance(before, Node):
+        return False
+    if now is None or fault_of(now) > fault_of(before):
+        return True
+    return bool(
+        before.status.allocatable != now.status.allocatable
+        or before.spec != now.spec
+        or before.metadata.labels != now.metadata.labels
+    )
