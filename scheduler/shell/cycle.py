@@ -7,7 +7,8 @@ the plan is complete, and nothing of it that relies on what has changed in the m
 """
 
 import asyncio
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
@@ -21,10 +22,13 @@ from scheduler.state.orders import Orders, UnitOrders, read_orders
 from trainer_kai.clock import Clock
 from trainer_kai.metrics import Metrics
 
-__all__ = ["Carries", "Cycle", "Reports"]
+__all__ = ["Beside", "Carries", "Cycle", "Reports"]
+
+Beside: TypeAlias = Callable[..., Awaitable[Any]]
 
 _PAUSE_S: Final = 0.004  # without news: a burst pauses
 _BURST_S: Final = 0.05  # so long it may last before a turn begins
+_TICK_S: Final = 1e-4  # a shorter time is none
 _LOOK_S: Final = 5.0  # some things happen by time alone
 
 
@@ -54,8 +58,11 @@ class Cycle:
         clock: Clock,
         metrics: Metrics,
         log: FilteringBoundLogger,
+        beside: Beside = asyncio.to_thread,
     ) -> None:
+        """Plan *beside* the event loop, which stands still for nothing."""
         self._live = live
+        self._beside = beside
         self._policies = policies
         self._clock = clock
         self._metrics = metrics
@@ -95,7 +102,7 @@ class Cycle:
         while True:
             now_s = self._clock.monotonic_s()
             pause_s = min(self._last_s + _PAUSE_S, self._first_s + _BURST_S) - now_s
-            if pause_s <= 0:
+            if pause_s < _TICK_S:
                 break
             await self._clock.sleep(pause_s)
         self._due.clear()
@@ -104,7 +111,7 @@ class Cycle:
         began_s = self._clock.monotonic_s()
         encoded = self._live.snapshot()
         taken_s = self._clock.monotonic_s()
-        made, orders, told = await asyncio.to_thread(self._decide, encoded)
+        made, orders, told = await self._beside(self._decide, encoded)
         ended_s = self._clock.monotonic_s()
         self._wakes_on = _wakes_on(made)
         self._metrics.snapshot_seconds.observe(taken_s - began_s)

@@ -17,7 +17,7 @@ _FIRST: Final = 32
 _LEAST: Final = 2
 _MOST: Final = 128
 _SLOW: Final = 6.0  # times the quickest answer
-_FORGETS: Final = 1.02  # the quickest answer counts for less with each one that follows
+_FORGETS: Final = 1.002  # the quickest answer counts for less with each one that follows
 
 
 class Window:

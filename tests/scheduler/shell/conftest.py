@@ -1,0 +1,88 @@
+"""A scheduler on an API server in memory, and a clock that runs when told to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from scheduler.policies.registry import Choice, choose
+from scheduler.shell.carry import Carrier
+from scheduler.shell.claims import Claims
+from scheduler.shell.cycle import Cycle
+from scheduler.shell.report import Reporter
+from scheduler.state.live import Live
+from scheduler.state.terms import Terms
+from tests.support.clusters import NOW, queue
+from tests.support.fakecluster import FakeCluster
+from trainer_kai.kube.events import EventApi, EventSettings, Recorder
+from trainer_kai.log import logger
+from trainer_kai.metrics import Metrics
+
+
+class House:
+    """All of it."""
+
+    def __init__(self) -> None:
+        self.api = FakeCluster()
+        self.metrics = Metrics()
+        self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
+        self.while_planning: Callable[[], None] = lambda: None
+        self.plans = 0
+        log = logger("test")
+        policies = choose(Choice())
+        self.cycle = Cycle(self.live, policies, self.api.clock, self.metrics, log, self._beside)
+        claims = Claims(self.live.cluster)
+        again = self.cycle.again
+        self.carrier = Carrier(self.api.client, self.live, claims, again, self.metrics, log)
+        whose = EventSettings("test", "test")
+        self.recorder = Recorder(EventApi(self.api.client), whose, self.api.clock, log)
+        self.reporter = Reporter(self.api.client, self.live, self.recorder, self.metrics, log)
+        self.api.put(queue())
+
+    async def _beside(self, decide: Callable[..., Any], *given: Any) -> Any:
+        self.plans += 1
+        made = decide(*given)
+        self.while_planning()
+        await asyncio.sleep(0)
+        return made
+
+    def events(self) -> list[tuple[str, str]]:
+        """Return of whom Events were made, and why."""
+        return [
+            (f"{it['involvedObject']['kind']} {it['involvedObject']['name']}", it["reason"])
+            for it in self.api.events
+        ]
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        """Schedule, inside."""
+        self.api.heard_by(self.live, self.cycle)
+        self.live.on_group = self.reporter.changed
+        works = (
+            self.recorder.run(),
+            self.reporter.run(),
+            self.cycle.run(self.carrier, self.reporter),
+        )
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            await self.passes(0.1)
+            yield
+            assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def passes(self, seconds: float) -> None:
+        """Let time pass."""
+        await self.api.clock.advance(seconds)
+
+
+@pytest.fixture
+def house() -> House:
+    """Return a scheduler that has not begun."""
+    return House()

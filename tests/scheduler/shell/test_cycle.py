@@ -1,0 +1,230 @@
+"""From news to binds: what is decided is done, whole, and nothing else is."""
+
+import json
+
+import pytest
+
+from tests.scheduler.shell.conftest import House
+from tests.support.clusters import JOBSET, group, jobset_pod, node, pod
+from trainer_kai.kube.errors import Refusal, Unavailable
+
+_HELD = "trainer-kai.dev/reserved"
+
+
+def gang(name: str, count: int) -> list[dict[str, object]]:
+    """Return a group and its pods, one GPU each."""
+    pods = [pod(f"{name}{i}", name) for i in range(count)]
+    return [group(name, minMember=count), *pods]
+
+
+def staged() -> list[dict[str, object]]:
+    """Return a unit of two, of which the second comes when the first runs."""
+    later = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1}
+    later["requests"] = {"nvidia.com/gpu": "1"}
+    annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [later]})}
+    subs = [{"name": "n-replica-0", "minMember": 1}, {"name": "l-replica-0", "minMember": 1}]
+    meta = {"annotations": annotations, "ownerReferences": [JOBSET]}
+    return [group("s", meta=meta, subGroups=subs), jobset_pod("s0", "s")]
+
+
+async def test_a_gang_is_bound_whole(house: House) -> None:
+    """Each pod once, in one turn."""
+    house.api.put(node("a"), *gang("g", 3))
+    async with house.leading():
+        pass
+
+    assert sorted(house.api.said()) == ["bind g0 to a", "bind g1 to a", "bind g2 to a"]
+    assert house.plans == 1
+
+
+async def test_a_gang_without_room_is_left_alone(house: House) -> None:
+    """None of it is bound until there is room for all."""
+    house.api.put(node("a", gpu=2), *gang("g", 3))
+    async with house.leading():
+        assert house.api.where() == {}
+        house.api.put(node("b", gpu=1))
+        await house.passes(0.1)
+
+        assert len(house.api.where()) == 3
+
+
+async def test_what_is_assumed_is_taken(house: House) -> None:
+    """Before any watch tells of the first gang, the second knows that its room is taken."""
+    house.api.put(node("a", gpu=3), *gang("g", 2))
+    house.api.keeps_news = True
+    async with house.leading():
+        assert len(house.api.where()) == 2
+        house.api.keeps_news = False
+        held_back, house.api._news[:] = [*house.api._news], []
+        house.api.put(*gang("h", 2))
+        await house.passes(0.1)
+
+        assert len(house.api.where()) == 2
+        assert held_back
+
+
+async def test_a_refused_bind_is_planned_again(house: House) -> None:
+    """The pod was changed by then; it goes elsewhere, and the others stay."""
+    refusals = [409]
+    house.api.refuse = lambda what: (
+        refusals.pop() if what.startswith("bind g1") and refusals else None
+    )
+    house.api.put(node("a"), *gang("g", 3))
+    async with house.leading():
+        await house.passes(0.1)
+
+        assert len(house.api.where()) == 3
+        assert (house.plans, len(house.api.said())) == (2, 3)
+
+
+async def test_what_is_not_allowed_is_not_asked_for_without_end(house: House) -> None:
+    """It rests, longer each time, and keeps its place meanwhile."""
+    asked: list[str] = []
+
+    def refuse(what: str) -> int | None:
+        asked.append(what)
+        return 403 if what.startswith("bind g1") else None
+
+    house.api.refuse = refuse
+    house.api.put(node("a", gpu=2), *gang("g", 2))
+    async with house.leading():
+        await house.passes(120)
+        tries = asked.count("bind g1 to a")
+        house.api.put(pod("alone"))
+        await house.passes(0.1)
+
+        assert house.api.where() == {"g0": "a"}
+        assert 3 <= tries <= 8
+
+
+async def test_a_busy_api_server_is_asked_again(house: House) -> None:
+    """A 429 is no answer about the pod."""
+    answers = [429, 429]
+    house.api.refuse = lambda _: answers.pop() if answers else None
+    house.api.put(node("a"), *gang("g", 2))
+    async with house.leading():
+        await house.passes(2)
+
+        assert len(house.api.where()) == 2
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_no_answer_is_waited_for_on_the_watch(house: House, *, is_done: bool) -> None:
+    """A bind is never sent twice blindly: only a watch says what became of the first."""
+    lost = [True]
+
+    def refuse(what: str) -> Exception | None:
+        if what.startswith("bind g0") and lost:
+            lost.clear()
+            if is_done:
+                house.api.put({**pod("g0", "g", node="a"), "status": {"phase": "Pending"}})
+            return Unavailable(Refusal("BIND", 0, "", "gone"), was_sent=True)
+        return None
+
+    house.api.refuse = refuse
+    house.api.put(node("a"), *gang("g", 2))
+    async with house.leading():
+        await house.passes(10)
+        assert ("g0" in house.api.where()) is is_done
+        await house.passes(20)
+
+        assert len(house.api.where()) == 2
+        assert house.api.said().count("bind g0 to a") == int(not is_done)
+
+
+async def test_what_went_while_it_was_planned_for_is_not_bound(house: House) -> None:
+    """The rest of its gang is not bound either: it is not whole any more."""
+
+    def go() -> None:
+        house.while_planning = lambda: None
+        house.api.delete("Pod", "g1")
+
+    house.while_planning = go
+    house.api.put(node("a"), *gang("g", 2), *gang("h", 1))
+    async with house.leading():
+        await house.passes(1)
+
+        assert house.api.where() == {"h0": "a"}
+
+
+async def test_a_node_that_went_while_it_was_planned_for(house: House) -> None:
+    """Nothing is sent there."""
+
+    def go() -> None:
+        house.while_planning = lambda: None
+        house.api.put(node("a", spec={"unschedulable": True}))
+
+    house.while_planning = go
+    house.api.put(node("a"), *gang("g", 2))
+    async with house.leading():
+        await house.passes(1)
+
+        assert house.api.where() == {}
+
+
+async def test_slots_are_held_before_anything_relies_on_them(house: House) -> None:
+    """And let go when their pod is where it should be."""
+    house.api.put(node("a", gpu=2), *staged())
+    async with house.leading():
+        assert house.api.said() == ["patch podgroups s", "bind s0 to a"]
+        assert json.loads(_held(house))["l-replica-0"]["nodes"] == {"a": 1}
+        house.api.put(*gang("thief", 1))
+        await house.passes(1)
+        assert "thief0" not in house.api.where()
+        house.api.put(jobset_pod("l0", "s", "l"))
+        await house.passes(1)
+
+        assert [it for it in house.api.said() if "status" not in it] == [
+            "patch podgroups s",
+            "bind s0 to a",
+            "bind l0 to a",
+            "patch podgroups s",
+        ]
+        assert _held(house) == ""
+
+
+async def test_nothing_is_bound_whose_slots_cannot_be_held(house: House) -> None:
+    """Without the slot the unit could be stuck half way."""
+    house.api.refuse = lambda what: 503 if what == "patch podgroups s" else None
+    house.api.put(node("a", gpu=2), *staged())
+    async with house.leading():
+        await house.passes(3)
+
+        assert house.api.where() == {}
+
+
+async def test_a_burst_is_one_plan_or_a_few(house: House) -> None:
+    """A turn waits for a pause, and for no longer than a moment."""
+    house.api.put(node("a", gpu=100, has={"pods": "500"}))
+    async with house.leading():
+        before = house.plans
+        for i in range(100):
+            house.api.put(pod(f"p{i}"))
+            await house.passes(0.002)
+        await house.passes(0.1)
+
+        assert len(house.api.where()) == 100
+        assert house.plans - before <= 6
+
+
+async def test_what_helps_nobody_makes_no_plan(house: House) -> None:
+    """Nobody waits: pods that start, and what we did ourselves, are no news."""
+    house.api.put(node("a"), *gang("g", 2))
+    async with house.leading():
+        before = house.plans
+        for name in ("g0", "g1"):
+            running = {**pod(name, "g", node="a"), "status": {"phase": "Running"}}
+            house.api.put(running)
+            house.api.put({**running, "status": {"phase": "Running", "conditions": _READY}})
+        house.api.put(node("a", conditions=_READY))
+        await house.passes(1)
+
+        assert house.plans == before
+
+
+_READY = [{"type": "Ready", "status": "True"}]
+
+
+def _held(house: House) -> str:
+    text: str = house.api.get("PodGroup", "s")["metadata"].get("annotations", {}).get(_HELD, "")
+    return text

@@ -1,0 +1,149 @@
+"""What is said, when, and how often."""
+
+from typing import Any
+
+from tests.scheduler.shell.conftest import House
+from tests.support.clusters import group, node, pod, queue
+from tests.support.fakecluster import Fields
+
+
+def waiting(count: int = 2, **spec: Any) -> list[Fields]:
+    """Return a gang."""
+    return [group("g", minMember=count, **spec), *(pod(f"g{i}", "g") for i in range(count))]
+
+
+def conditions(house: House) -> list[Fields]:
+    """Return what the group is told."""
+    found: list[Fields] = (
+        house.api.get("PodGroup", "g").get("status", {}).get("schedulingConditions", [])
+    )
+    return found
+
+
+def marks(house: House, name: str) -> list[Fields]:
+    """Return the conditions of a pod."""
+    found: list[Fields] = house.api.get("Pod", name)["status"].get("conditions", [])
+    return found
+
+
+def writes(house: House, what: str) -> int:
+    """Return how often something was written."""
+    return sum(it.startswith(what) for it in house.api.said())
+
+
+async def test_who_waits_is_told_once(house: House) -> None:
+    """KAI's reason and ours stand beside each other; an Event says it as well."""
+    house.api.put(node("a", gpu=1), *waiting())
+    async with house.leading():
+        await house.passes(60)
+        (said,) = conditions(house)
+
+        assert (said["type"], said["nodePool"]) == ("UnschedulableOnNodePool", "default")
+        assert (said["status"], said["reason"], said["transitionID"]) == (
+            "True",
+            "Unschedulable",
+            "1",
+        )
+        assert [it["reason"] for it in said["reasons"]] == ["PodSchedulingErrors", "NoCapacity"]
+        assert said["message"] == said["reasons"][1]["message"]
+        assert writes(house, "patch podgroups/status") == 1  # with what it asks for
+        assert house.events() == [("PodGroup g", "Unschedulable")]
+
+
+async def test_it_is_taken_back(house: House) -> None:
+    """When nothing waits any more, nothing says that it does."""
+    house.api.put(node("a", gpu=1), *waiting())
+    async with house.leading():
+        await house.passes(1)
+        assert marks(house, "g0")
+        house.api.put(node("a", gpu=2))
+        await house.passes(3)
+
+        assert conditions(house) == []
+        assert len(house.api.where()) == 2
+
+
+async def test_another_verdict_is_news_and_another_number_is_not(house: House) -> None:
+    """Somebody reads this: what changes all the time is read by nobody."""
+    house.api.put(node("a", gpu=0), *waiting())
+    async with house.leading():
+        await house.passes(3)
+        house.api.put(node("a", gpu=1))
+        await house.passes(3)
+        before = conditions(house)
+        free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+        none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+        house.api.put(
+            {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+        )
+        await house.passes(3)
+
+        assert [it["reasons"][1]["reason"] for it in before] != ["ExceedsLimit"]
+        assert [it["reasons"][1]["reason"] for it in conditions(house)] == ["ExceedsLimit"]
+        assert int(conditions(house)[0]["transitionID"]) == int(before[0]["transitionID"]) + 1
+
+
+async def test_only_another_node_may_be_asked_for(house: House) -> None:
+    """A pod that waits for its quota is not marked: an autoscaler would buy a node in vain."""
+    none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    poor = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+    house.api.put(poor, node("a"), *waiting())
+    async with house.leading():
+        await house.passes(3)
+        assert marks(house, "g0") == []
+        house.api.put(queue(), node("a", gpu=1))
+        await house.passes(3)
+        assert [(it["type"], it["status"], it["reason"]) for it in marks(house, "g0")] == [
+            ("PodScheduled", "False", "Unschedulable")
+        ]
+        house.api.put(poor)
+        await house.passes(3)
+
+        assert [it["reason"] for it in conditions(house)[0]["reasons"]][-1] == "ExceedsLimit"
+
+
+async def test_a_group_may_want_no_marks(house: House) -> None:
+    """Its pods are left alone."""
+    house.api.put(node("a", gpu=1), *waiting(markUnschedulable=False))
+    async with house.leading():
+        await house.passes(3)
+
+        assert (len(conditions(house)), marks(house, "g0")) == (1, [])
+
+
+async def test_what_is_used_is_said(house: House) -> None:
+    """Of the group and of its queue, as Kubernetes spells it."""
+    house.api.put(node("a"), *waiting(), queue("top"), queue("q", parentQueue="top"))
+    async with house.leading():
+        await house.passes(5)
+
+        use = house.api.get("PodGroup", "g")["status"]["resourcesStatus"]
+        assert use == {
+            "allocated": {"nvidia.com/gpu": "2"},
+            "requested": {"nvidia.com/gpu": "2"},
+        }
+        house.api.put(
+            *({**pod(f"g{i}", "g", node="a"), "status": {"phase": "Succeeded"}} for i in range(2))
+        )
+        await house.passes(5)
+        use = house.api.get("PodGroup", "g")["status"]["resourcesStatus"]
+        status = house.api.get("Queue", "top")["status"]
+
+        assert use == {"allocated": {}, "requested": {}}
+        assert status["childQueues"] == ["q"]
+        assert status["allocated"]["nvidia.com/gpu"] == "0"
+
+
+async def test_what_cannot_be_said_is_tried_again(house: House) -> None:
+    """An API server that is away is told when it is back."""
+    away = [True]
+    house.api.refuse = lambda what: 503 if away and "status" in what else None
+    house.api.put(node("a", gpu=1), *waiting())
+    async with house.leading():
+        await house.passes(5)
+        assert conditions(house) == []
+        away.clear()
+        await house.passes(70)
+
+        assert len(conditions(house)) == 1

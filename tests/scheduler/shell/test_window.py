@@ -1,0 +1,79 @@
+"""How many writes are under way."""
+
+import asyncio
+
+from scheduler.shell.window import Window
+from tests.support.clock import VirtualClock
+
+
+async def write(window: Window, clock: VirtualClock, seconds: float, count: int) -> int:
+    """Write so many things at once; return how many were under way at most."""
+    now, most = 0, 0
+
+    async def one() -> None:
+        nonlocal now, most
+        async with window.room():
+            now += 1
+            most = max(most, now)
+            await clock.sleep(seconds)
+            now -= 1
+
+    tasks = [asyncio.create_task(one()) for _ in range(count)]
+    while not all(task.done() for task in tasks):
+        await clock.advance(seconds)
+    return most
+
+
+async def test_it_grows_while_answers_are_quick() -> None:
+    """But not without end."""
+    clock = VirtualClock()
+    window = Window(clock)
+    before = window.size
+    assert await write(window, clock, 0.01, 100) >= before
+    for _ in range(100):
+        await write(window, clock, 0.01, 200)
+    assert before < window.size <= 128
+
+
+async def test_it_shrinks_when_they_are_slow() -> None:
+    """And lets the API server breathe."""
+    clock = VirtualClock()
+    window = Window(clock)
+    await write(window, clock, 0.01, 100)
+    before = window.size
+    for _ in range(10):
+        await write(window, clock, 1.0, 100)
+    assert window.size < before / 2
+    assert window.size >= 1
+
+
+async def test_who_leaves_takes_no_room_with_him() -> None:
+    """Whether he was let in or not."""
+    clock = VirtualClock()
+    window = Window(clock)
+    tasks = [asyncio.create_task(hold(window)) for _ in range(window.size + 10)]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    before = window.size
+    assert await write(window, clock, 0.01, before) == before
+
+
+async def hold(window: Window) -> None:
+    """Write for ever."""
+    async with window.room():
+        await asyncio.Event().wait()
+
+
+async def test_a_throttled_window_is_halved_once_for_one_wave() -> None:
+    """Many answers of one moment are one piece of news."""
+    clock = VirtualClock()
+    window = Window(clock)
+    await write(window, clock, 0.01, 32)
+    await clock.advance(1)
+    before = window.size
+    for _ in range(20):
+        window.throttled()
+    assert window.size == before // 2

@@ -1,0 +1,218 @@
+"""An API server in memory for the scheduler: it stands in for the wire, all above it is real.
+
+It knows as much as a scheduler asks of it: pods are bound once, a patch with another uid than the
+object's is a conflict, and of each change there is news. A test may keep the news back, refuse what
+is asked, and see everything that was written, in order.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from scheduler.shell.cycle import Cycle
+from scheduler.state.live import Live
+from tests.support.clock import VirtualClock
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.storage import PersistentVolumeClaim, StorageClass
+from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.request import Request
+
+__all__ = ["FakeCluster", "Wrote"]
+
+Fields: TypeAlias = dict[str, Any]
+Refusal: TypeAlias = int | Exception
+
+_KINDS: Final[dict[str, tuple[str, type]]] = {
+    "Pod": ("pods", Pod),
+    "PodGroup": ("podgroups", PodGroup),
+    "Node": ("nodes", Node),
+    "Queue": ("queues", Queue),
+    "PersistentVolumeClaim": ("persistentvolumeclaims", PersistentVolumeClaim),
+    "StorageClass": ("storageclasses", StorageClass),
+}
+
+
+class Wrote(NamedTuple):
+    """One write that was accepted."""
+
+    what: str  # "bind a to n", "patch podgroups g", "patch pods/status a"
+    body: Any
+
+
+class FakeCluster:
+    """A transport, and the objects behind it."""
+
+    def __init__(self) -> None:
+        self.clock: Final = VirtualClock()
+        self.client: Final = Client(
+            Access("https://h", Token(""), origin="the test"), self, self.clock, Unobserved()
+        )
+        self.wrote: Final[list[Wrote]] = []
+        self.events: Final[list[Fields]] = []
+        self.refuse: Callable[[str], Refusal | None] = lambda _: None
+        self.keeps_news = False
+        self._objects: Final[dict[tuple[str, str], Fields]] = {}
+        self._news: Final[list[tuple[str, str, Fields | None]]] = []
+        self._heard: tuple[Live, Cycle | None] | None = None
+        self._version = 0
+
+    # What becomes of the objects
+
+    def put(self, *objects: Fields) -> None:
+        """Make objects, or change them."""
+        for fields in objects:
+            self._store(fields["kind"], {**fields, "metadata": {**fields["metadata"]}})
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object."""
+        del self._objects[kind, name]
+        self._tell(kind, name, None)
+
+    def get(self, kind: str, name: str) -> Fields:
+        """Return an object."""
+        return self._objects[kind, name]
+
+    def where(self) -> dict[str, str]:
+        """Return the nodes of all pods that have one."""
+        pods = ((name, it) for (kind, name), it in self._objects.items() if kind == "Pod")
+        return {name: it["spec"]["nodeName"] for name, it in pods if it["spec"].get("nodeName")}
+
+    def said(self) -> list[str]:
+        """Return what was written, without bodies."""
+        return [it.what for it in self.wrote]
+
+    # Who hears of it
+
+    def heard_by(self, live: Live, cycle: Cycle | None = None) -> None:
+        """Tell everything, and all news from now on."""
+        self._heard = live, cycle
+        for (kind, name), fields in self._objects.items():
+            self._tell(kind, name, fields)
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Tell the news."""
+        assert self._heard is not None
+        live, cycle = self._heard
+        news, self._news[:] = [*self._news], []
+        for kind, name, fields in news:
+            topics = _hear(live, kind, name, fields)
+            if cycle is not None:
+                cycle.wake(topics)
+
+    # The wire
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:
+        """Do what is asked, unless it is to be refused."""
+        assert timeout_s > 0
+        await asyncio.sleep(0)
+        what, kind, name, sub = _read(request)
+        body = json.loads(request.body or b"{}")
+        if sub == "binding":
+            what = f"bind {name} to {body['target']['name']}"
+        refusal = self.refuse(what)
+        if isinstance(refusal, Exception):
+            raise refusal
+        if refusal is not None:
+            return _refused(refusal)
+        return self._do(kind, name, sub, body, what)
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Follow nothing: news is told by the test."""
+        message = f"{request} is followed for {silence_s} s"
+        raise NotImplementedError(message)
+
+    async def close(self) -> None:
+        """End nothing."""
+
+    def _do(self, kind: str, name: str, sub: str, body: Fields, what: str) -> Answer:
+        if kind == "Event":
+            self.events.append(body)
+            return _answer({"metadata": {"name": "e"}}, 201)
+        fields = self._objects.get((kind, name))
+        if fields is None:
+            return _refused(404)
+        uid = body.get("metadata", {}).get("uid")
+        if uid and uid != fields["metadata"].get("uid"):
+            return _refused(409)
+        if sub == "binding":
+            if fields["spec"].get("nodeName"):
+                return _refused(409)
+            body = {"spec": {"nodeName": body["target"]["name"]}}
+        self.wrote.append(Wrote(what, body))
+        self._store(kind, _merged(fields, body))
+        return _answer(self._objects[kind, name], 200)
+
+    def _store(self, kind: str, fields: Fields) -> None:
+        self._version += 1
+        fields["metadata"]["resourceVersion"] = f"{self._version}"
+        name = fields["metadata"]["name"]
+        self._objects[kind, name] = fields
+        self._tell(kind, name, fields)
+
+    def _tell(self, kind: str, name: str, fields: Fields | None) -> None:
+        self._news.append((kind, name, fields))
+        if self._heard is not None and not self.keeps_news:
+            self.deliver()
+
+
+def _hear(live: Live, kind: str, name: str, fields: Fields | None) -> frozenset[str]:
+    seen = decode(_KINDS[kind][1], json.dumps(fields).encode()) if fields else None
+    cluster = live.cluster
+    match kind:
+        case "Pod":
+            return live.pod(Key("ns", name), seen)
+        case "PodGroup":
+            return live.group(Key("ns", name), seen)
+        case "PersistentVolumeClaim":
+            return live.put(cluster.claims, Key("ns", name), seen)
+    table: dict[str, dict[Any, Any]] = {
+        "Node": cluster.nodes,
+        "Queue": cluster.queues,
+        "StorageClass": cluster.storage_classes,
+    }
+    return live.put(table[kind], Key("", name), seen)
+
+
+def _read(request: Request) -> tuple[str, str, str, str]:
+    """Return what a request does, in words, and to which object."""
+    parts = request.path.split("/")
+    plural = next((one for one in parts if one in _PLURALS), "")
+    at = parts.index(plural)
+    name, sub = (*parts[at + 1 :], "", "")[:2]
+    what = f"{request.method.lower()} {plural}{'/' + sub if sub else ''} {name}"
+    return what, _PLURALS[plural], name, sub
+
+
+_PLURALS: Final = {plural: kind for kind, (plural, _) in _KINDS.items()} | {"events": "Event"}
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    found = {**old}
+    for name, value in new.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = _merged(old.get(name), value)
+    return found
+
+
+def _answer(fields: Fields, status: int) -> Answer:
+    return Answer(status, json.dumps(fields).encode())
+
+
+def _refused(status: int) -> Answer:
+    return Answer(status, json.dumps({"code": status, "message": "no"}).encode())
