@@ -10,6 +10,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -39,6 +40,15 @@ _HELD: Final = Write(field_manager=FIELD_MANAGER)
 _PROMISED: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
 
 
+@dataclass
+class _Line:
+    """What is to be done for one unit: one after the other, for each relies on the one before."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    failures: int = 0
+
+
 class Carrier:
     """One for as long as we lead; *again* asks for a plan."""
 
@@ -58,21 +68,39 @@ class Carrier:
         self._metrics = metrics
         self._log = log
         self._window = Window(client.clock)
+        self._lines: dict[Key, _Line] = {}
         self._rests_s: dict[Key, float] = {}  # of pods that were refused, how long the next one is
 
     async def carry(self, orders: UnitOrders) -> None:
-        """Do it all; what fails is forgotten."""
+        """Do it all, after whatever was decided for this unit before; what fails is forgotten."""
+        line = self._lines.setdefault(orders.group, _Line())
+        line.waiting += 1
+        failures = line.failures
+        try:
+            async with line.turn:
+                if line.failures == failures:
+                    await self._carry(orders, line)
+                else:  # it was decided as if what has failed meanwhile had been done
+                    self._forget(orders)
+        finally:
+            line.waiting -= 1
+            if not line.waiting:
+                self._lines.pop(orders.group, None)
+
+    async def _carry(self, orders: UnitOrders, line: _Line) -> None:
         if orders.hold is not None and not await self._hold(orders.group, orders.hold):
-            self._forget(orders)
+            line.failures += 1
+            self._rest(orders.group, *(it.pod for it in (*orders.binds, *orders.nominations)))
             return
         async with asyncio.TaskGroup() as group:
             binds = [group.create_task(self._bind(*it)) for it in orders.binds]
             for it in orders.nominations:
                 group.create_task(self._promise(*it))
         if not all(task.result() for task in binds):
+            line.failures += 1
             self._live.forget_hold(orders.group)  # whoever was refused still has its slot
         elif orders.let_go is not None:
-            await self._hold(orders.group, orders.let_go)
+            await self._hold(orders.group, orders.let_go)  # or else it is let go when it is seen
         self._live.assumed.done(orders.group, self._until_s())
 
     def _forget(self, orders: UnitOrders) -> None:
@@ -90,9 +118,9 @@ class Carrier:
             async with self._window.room():
                 await self._client.merge(PODGROUPS, group, fields, _HELD)
         except ApiError as error:
-            self._live.forget_hold(group)
             self._log.warning("slots not held", group=str(group), error=str(error))
             return False
+        self._rests_s.pop(group, None)
         self._log.info("slots held", group=str(group), slots=text)
         return True
 
@@ -148,11 +176,12 @@ class Carrier:
             return
         self._live.assumed.done(pod, self._until_s())
 
-    def _rest(self, pod: Key) -> None:
-        """Let a pod keep its place for a while: then it is forgotten, and planned for again."""
-        rest_s = self._rests_s.get(pod, _REST_S)
-        self._rests_s[pod] = min(2 * rest_s, _LONGEST_REST_S)
-        self._live.assumed.done(pod, self._client.clock.monotonic_s() + rest_s)
+    def _rest(self, refused: Key, *others: Key) -> None:
+        """Let all this be as if it were done for a while; then it is forgotten and planned anew."""
+        rest_s = self._rests_s.get(refused, _REST_S)
+        self._rests_s[refused] = min(2 * rest_s, _LONGEST_REST_S)
+        for key in (refused, *others):
+            self._live.assumed.done(key, self._client.clock.monotonic_s() + rest_s)
 
     def _until_s(self) -> float:
         return self._client.clock.monotonic_s() + _SEEN_S

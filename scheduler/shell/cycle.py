@@ -92,6 +92,8 @@ class Cycle:
             group.create_task(self._tick())
             while True:
                 await self._until_due()
+                for unit in self._live.kept_places():
+                    group.create_task(carrier.carry(unit))
                 orders, told = await self._turn()
                 for unit in self._assumed(orders):
                     group.create_task(carrier.carry(unit))

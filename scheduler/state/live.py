@@ -15,6 +15,7 @@ from scheduler.state.cluster import Cluster
 from scheduler.state.encode import Encoded, encode
 from scheduler.state.nodes import fault_of
 from scheduler.state.orders import UnitOrders
+from scheduler.state.repair import is_lost, kept_place
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
@@ -58,6 +59,7 @@ class Live:
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
         self._moved: set[Key] = set()
+        self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self._members: Final[dict[Key, set[Key]]] = {}  # by group
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
 
@@ -75,6 +77,8 @@ class Live:
             self.cluster.pods[key] = shown
         topics = self._of_pod(key, before, shown)
         if topics - _READY:
+            if before is not None and is_lost(before, shown) and self._keeps_place(key, before):
+                topics = ANY  # it has to be written
             self._regroup(key, before, shown)
         return topics
 
@@ -153,6 +157,37 @@ class Live:
         for key in groups:
             self._lay_group(key)
         return [*pods, *groups]
+
+    def kept_places(self) -> list[UnitOrders]:
+        """Return what is to be written of places that are kept since this was asked last."""
+        kept, self._kept = self._kept, {}
+        return [UnitOrders(group, text, (), (), None) for group, text in kept.items()]
+
+    def _keeps_place(self, key: Key, lost: Pod) -> bool:
+        """Keep the place of a pod, if another one will want it."""
+        name = _group_of(key, lost)
+        if name is None:
+            return False
+        group = self.cluster.pod_groups.get(name)
+        if group is None or lost.spec.scheduler_name != self._terms().scheduler_name:
+            return False
+        others = (self.cluster.pods.get(other) for other in self._members[name] - {key})
+        text = kept_place(lost, filter(None, others), group, self._jobset_of(group))
+        if text is None:
+            return False
+        self._kept[name] = text
+        self.assumed.hold(name, group.metadata.uid, text)
+        self._lay_group(name)
+        return True
+
+    def _jobset_of(self, group: PodGroup) -> JobSet | None:
+        meta = group.metadata
+        found = (
+            self.cluster.jobsets.get(Key(meta.namespace, owner.name))
+            for owner in meta.owner_references
+        )
+        uids = {owner.uid for owner in meta.owner_references}
+        return next((it for it in found if it and it.metadata.uid in uids), None)
 
     def use_of(self, group: Key) -> tuple[Amounts, Amounts]:
         """Return what the pods of a group have, and what they ask for: that as well."""

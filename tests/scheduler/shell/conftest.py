@@ -24,8 +24,8 @@ from trainer_kai.metrics import Metrics
 class House:
     """All of it."""
 
-    def __init__(self) -> None:
-        self.api = FakeCluster()
+    def __init__(self, api: FakeCluster | None = None) -> None:
+        self.api = api or FakeCluster()
         self.metrics = Metrics()
         self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
         self.while_planning: Callable[[], None] = lambda: None
@@ -39,7 +39,12 @@ class House:
         whose = EventSettings("test", "test")
         self.recorder = Recorder(EventApi(self.api.client), whose, self.api.clock, log)
         self.reporter = Reporter(self.api.client, self.live, self.recorder, self.metrics, log)
-        self.api.put(queue())
+        if api is None:
+            self.api.put(queue())
+
+    def again(self) -> "House":
+        """Return another one before the same API server."""
+        return House(self.api)
 
     async def _beside(self, decide: Callable[..., Any], *given: Any) -> Any:
         self.plans += 1

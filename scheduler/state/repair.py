@@ -1,0 +1,79 @@
+"""A unit that was whole and loses a pod keeps the place that it had, for the pod that replaces it.
+
+The place is a slot like any other, written into the group's annotation: it lies there like a pod,
+is charged to the queue, and goes when a pod takes it, when its node is no good any more, or when
+nothing of the unit is left. Decided here is only that a pod is lost, and that it will be replaced.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from scheduler.core.model import Cause
+from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
+from scheduler.state.trees import DEFAULT, group_bar, minima
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.names import RESERVED, SUBGROUP
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.policy.census import sight
+
+__all__ = ["is_lost", "kept_place"]
+
+_OVER = ("Succeeded", "Failed")
+
+
+def is_lost(before: Pod | None, now: Pod | None) -> bool:
+    """Say whether a pod that had its place gives it up without having succeeded."""
+    if before is None or not before.spec.node_name or _is_leaving(before):
+        return False
+    if now is None or now.metadata.uid != before.metadata.uid:
+        return True
+    return _is_leaving(now) and now.status.phase != "Succeeded"
+
+
+def kept_place(
+    lost: Pod, others: Iterable[Pod], group: PodGroup, jobset: JobSet | None
+) -> str | None:
+    """Return the annotation with the place of a lost pod in it; None if nobody will want it."""
+    if not _goes_on(group, jobset) or group_bar(group) is not None:
+        return None
+    attempt = sight(lost).attempt
+    others = [pod for pod in others if sight(pod).attempt == attempt]
+    if any(pod.status.phase == "Succeeded" for pod in others):
+        return None  # it is about to end
+    least = minima(group)
+    there = Counter(
+        leaf_of(pod, least) for pod in (lost, *others) if pod.spec.node_name and not _has_left(pod)
+    )
+    held = read_reserved(group.metadata.annotations.get(RESERVED, ""))
+    slots = [] if isinstance(held, str) else [slot for some in held.values() for slot in some]
+    has = there + Counter(slot.leaf for slot in slots)
+    leaf = leaf_of(lost, least)
+    if leaf not in least or any(has[name] < minimum for name, minimum in least.items()):
+        return None  # it was not whole: whoever is missing gets a place anew, with the others
+    return write_reserved([*slots, SlotAt(leaf, lost.spec.node_name, Cause.REPAIR)])
+
+
+def leaf_of(pod: Pod, least: Mapping[str, int]) -> str:
+    """Return the leaf that a pod names."""
+    return pod.metadata.labels.get(SUBGROUP) or (DEFAULT if len(least) == 1 else "")
+
+
+def _goes_on(group: PodGroup, jobset: JobSet | None) -> bool:
+    """Say whether there will be another pod for one that is lost."""
+    if group.metadata.deletion_timestamp:
+        return False
+    owners = [owner for owner in group.metadata.owner_references if owner.kind == "JobSet"]
+    if not owners:
+        return True  # whoever made the pods may make another
+    if jobset is None or jobset.metadata.deletion_timestamp:
+        return False
+    return not (jobset.spec.suspend or jobset.status.terminal_state)
+
+
+def _is_leaving(pod: Pod) -> bool:
+    return bool(pod.metadata.deletion_timestamp) or pod.status.phase in _OVER
+
+
+def _has_left(pod: Pod) -> bool:
+    return pod.status.phase in _OVER
