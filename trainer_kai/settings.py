@@ -195,6 +195,9 @@ class Policies(_Model):
 class SchedulerSettings(Settings):
     """The settings of the scheduler."""
 
+    repair_grace_s: _Seconds = 60.0
+    """How long a unit may run without all of its pods before it gives up its nodes whole."""
+
     leader: Leader = Leader(name="trainer-kai-scheduler")
     policies: Policies = Policies()
 

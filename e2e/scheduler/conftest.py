@@ -1,8 +1,9 @@
 """A chain with all our processes on it, each under its own ServiceAccount."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -24,16 +25,17 @@ class House(NamedTuple):
 
 
 @asynccontextmanager
-async def house_on(name: str, folder: Path, nodes: int) -> AsyncIterator[House]:
-    """Run a chain with all processes, set up by the manifests and nothing else."""
+async def house_on(
+    name: str, folder: Path, nodes: int, settings: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[House]:
+    """Run a chain with all processes, set up by the manifests; *settings* are the scheduler's."""
     async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(nodes)
         await install(cluster, port=webhook_port(cluster))
-        parts = [
+        for part in (WEBHOOK, PODGROUPER):
             await stack.enter_async_context(running(cluster, part, folder))
-            for part in (WEBHOOK, PODGROUPER, SCHEDULER)
-        ]
-        yield House(cluster, parts[-1])
+        ours = await stack.enter_async_context(running(cluster, SCHEDULER, folder, settings))
+        yield House(cluster, ours)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -54,3 +56,14 @@ async def room(house: House) -> AsyncIterator[str]:
     await make_namespace(house.cluster, name)
     yield name
     await house.cluster.api.delete(NAMESPACES, None, name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
+    """Return a chain of the test's own with two nodes, to do it harm; settings may be given."""
+    settings: Mapping[str, str] = getattr(request, "param", {})
+    async with house_on("test-own-house", tmp_path, 2, settings) as own:
+        await make_namespace(own.cluster, "room")
+        yield own
+        if failed(request.node):
+            own.cluster.keep_logs()

@@ -21,6 +21,7 @@ from trainer_kai.api.resources import (
     QUEUES,
     STORAGE_CLASSES,
     TOPOLOGIES,
+    TRAINJOBS,
 )
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
@@ -76,6 +77,7 @@ class Follower:
             (PVS, cluster.volumes),
             (STORAGE_CLASSES, cluster.storage_classes),
             (JOBSETS, cluster.jobsets),
+            (TRAINJOBS, cluster.trainjobs),
             (PDBS, cluster.budgets),
             (TOPOLOGIES, cluster.topologies),
         ]

@@ -8,8 +8,11 @@ from scheduler.shell.carry import Carrier
 from scheduler.shell.choice import choice_of, gpu_resources_of
 from scheduler.shell.claims import Claims
 from scheduler.shell.cycle import Cycle
+from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
 from scheduler.shell.report import Reporter
+from scheduler.shell.suspend import Suspender
+from scheduler.shell.warden import Warden
 from scheduler.state.live import Live
 from scheduler.state.terms import Terms
 from trainer_kai.clock import Clock
@@ -37,11 +40,15 @@ async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> N
         await follower.synced()
         log.info("scheduling begins", nodes=len(live.cluster.nodes), pods=len(live.cluster.pods))
         reporter = Reporter(fenced, live, events, metrics, log)
+        suspender = Suspender(fenced, live, events, metrics, log)
+        evictor = Evictor(fenced, live, suspender, events, log)
+        warden = Warden(fenced, live, evictor.evict, events, settings.repair_grace_s, log)
         carrier = Carrier(fenced, live, Claims(live.cluster), cycle.again, metrics, log)
         live.on_group = reporter.changed
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(reporter.run())
+                for service in (reporter, suspender, warden):
+                    group.create_task(service.run())
                 group.create_task(cycle.run(carrier, reporter))
         finally:
             live.on_group = None

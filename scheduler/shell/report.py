@@ -12,11 +12,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.evict import trainjob_of
 from scheduler.shell.verdicts import QueueUse, Said, Told
 from scheduler.state.live import Live
 from trainer_kai.api.meta import Key
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
-from trainer_kai.api.resources import JOBSETS, PODGROUPS, PODS, QUEUES, TRAINJOBS
+from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Conflict, Invalid, NotFound
 from trainer_kai.kube.events import Recorder, Regarding
@@ -170,21 +171,9 @@ class Reporter:
             PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
         )
         self._recorder.post(regarding, "Unschedulable", message)
-        job = self._trainjob(group)
+        job = trainjob_of(self._live, group)
         if job is not None:
             self._recorder.post(job, "Waiting", message)
-
-    def _trainjob(self, group: PodGroup) -> Regarding | None:
-        """Return the TrainJob that a group is of."""
-        namespace = group.metadata.namespace
-        owner = group.metadata.controller
-        if owner is None or owner.kind != JOBSETS.kind:
-            return None
-        jobset = self._live.cluster.jobsets.get(Key(namespace, owner.name))
-        above = jobset.metadata.controller if jobset else None
-        if above is None or above.kind != TRAINJOBS.kind:
-            return None
-        return Regarding(above.api_version, above.kind, namespace, above.name, above.uid)
 
     def _mark(self, group: Key, said: Said | None) -> None:
         """Have the pods of a group marked, or no longer."""

@@ -13,6 +13,7 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.topology import Topology
+from trainer_kai.api.trainjob import TrainJob
 
 __all__ = ["Cluster"]
 
@@ -33,3 +34,4 @@ class Cluster:
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     budgets: dict[Key, PodDisruptionBudget] = field(default_factory=dict)
     jobsets: dict[Key, JobSet] = field(default_factory=dict)
+    trainjobs: dict[Key, TrainJob] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from scheduler.state.cluster import Cluster
 from scheduler.state.encode import Encoded, encode
 from scheduler.state.nodes import fault_of
 from scheduler.state.orders import UnitOrders
-from scheduler.state.repair import is_lost, kept_place
+from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
@@ -59,6 +59,7 @@ class Live:
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
         self._moved: set[Key] = set()
+        self._short: Final[dict[Key, None]] = {}  # units that may have begun without being whole
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self._members: Final[dict[Key, set[Key]]] = {}  # by group
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
@@ -77,8 +78,10 @@ class Live:
             self.cluster.pods[key] = shown
         topics = self._of_pod(key, before, shown)
         if topics - _READY:
-            if before is not None and is_lost(before, shown) and self._keeps_place(key, before):
-                topics = ANY  # it has to be written
+            if before is not None and is_lost(before, shown):
+                self._note_short(_group_of(key, before))
+                if self._keeps_place(key, before):
+                    topics = ANY  # it has to be written
             self._regroup(key, before, shown)
         return topics
 
@@ -122,6 +125,8 @@ class Live:
 
     def assume(self, orders: UnitOrders) -> None:
         """Take what is about to be done as done."""
+        if orders.binds and orders.group in self.cluster.pod_groups:
+            self._short[orders.group] = None
         for pod, node in orders.binds:
             self.assumed.bind(pod, self.cluster.pods[pod].metadata.uid, node)
             self._lay_pod(pod)
@@ -157,6 +162,34 @@ class Live:
         for key in groups:
             self._lay_group(key)
         return [*pods, *groups]
+
+    def short_of_pods(self) -> list[Key]:
+        """Return the groups that may have begun without being whole."""
+        return [*self._short]
+
+    def is_whole(self, group: Key) -> None:
+        """Take note that a group is whole, or not begun."""
+        self._short.pop(group, None)
+
+    def shortage(self, group: Key) -> Shortage | None:
+        """Return what a group lacks; None if it is whole, has not begun, or comes to its end."""
+        found = self.cluster.pod_groups.get(group)
+        members = [self.cluster.pods[key] for key in self._members.get(group, ())]
+        return lack_of(found, members, self._jobset_of(found)) if found else None
+
+    def placed(self, group: Key) -> list[Key]:
+        """Return the pods of a group that are on nodes."""
+        pods = self.cluster.pods
+        return sorted(key for key in self._members.get(group, ()) if pods[key].spec.node_name)
+
+    def has_pods_of(self, jobset: Key) -> bool:
+        """Say whether pods of the groups of a JobSet are on nodes."""
+        return any(
+            self.placed(key)
+            for key, group in self.cluster.pod_groups.items()
+            if key.namespace == jobset.namespace
+            and any(owner.name == jobset.name for owner in group.metadata.owner_references)
+        )
 
     def kept_places(self) -> list[UnitOrders]:
         """Return what is to be written of places that are kept since this was asked last."""
@@ -205,6 +238,10 @@ class Live:
             if pod.spec.node_name:
                 allocated.update(amounts)
         return allocated, requested
+
+    def _note_short(self, group: Key | None) -> None:
+        if group is not None:
+            self._short[group] = None
 
     def _regroup(self, key: Key, before: Pod | None, now: Pod | None) -> None:
         old, new = _group_of(key, before), _group_of(key, now)

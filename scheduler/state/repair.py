@@ -7,19 +7,34 @@ nothing of the unit is left. Decided here is only that a pod is lost, and that i
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
 
 from scheduler.core.model import Cause
 from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
 from scheduler.state.trees import DEFAULT, group_bar, minima
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.names import RESERVED, SUBGROUP
+from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.policy.anticipated import read_anticipated
 from trainer_kai.policy.census import sight
 
-__all__ = ["is_lost", "kept_place"]
+__all__ = ["Shortage", "is_lost", "kept_place", "lack_of"]
 
 _OVER = ("Succeeded", "Failed")
+
+
+class Shortage(NamedTuple):
+    """What a unit lacks that has begun."""
+
+    there: int
+    needed: int
+    all_exist: bool  # those that are missing wait for room; otherwise some are still to be made
+
+    def __str__(self) -> str:
+        return f"{self.there} of {self.needed} of its pods have a place"
 
 
 def is_lost(before: Pod | None, now: Pod | None) -> bool:
@@ -52,6 +67,42 @@ def kept_place(
     if leaf not in least or any(has[name] < minimum for name, minimum in least.items()):
         return None  # it was not whole: whoever is missing gets a place anew, with the others
     return write_reserved([*slots, SlotAt(leaf, lost.spec.node_name, Cause.REPAIR)])
+
+
+def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:
+    """Return what a unit lacks; None if it is whole, has not begun, or comes to its end."""
+    pods = _of_newest(pods)
+    if not _goes_on(group, jobset) or group_bar(group) is not None:
+        return None
+    if any(pod.status.phase == "Succeeded" for pod in pods):
+        return None
+    least = minima(group)
+    alive = [pod for pod in pods if not _is_leaving(pod)]
+    there = Counter(leaf_of(pod, least) for pod in alive if pod.spec.node_name)
+    exist = Counter(leaf_of(pod, least) for pod in alive)
+    due = {
+        leaf: count for leaf, count in least.items() if exist[leaf] or not _is_later(group, leaf)
+    }
+    lacking = {leaf for leaf, count in due.items() if there[leaf] < count}
+    if not lacking or not there.total():
+        return None
+    all_exist = all(exist[leaf] >= due[leaf] for leaf in lacking)
+    return Shortage(sum(there[leaf] for leaf in due), sum(due.values()), all_exist)
+
+
+def _of_newest(pods: Iterable[Pod]) -> list[Pod]:
+    pods = list(pods)
+    newest = max((sight(pod).attempt for pod in pods), default=(0, 0))
+    return [pod for pod in pods if sight(pod).attempt == newest]
+
+
+def _is_later(group: PodGroup, leaf: str) -> bool:
+    """Say whether the pods of a leaf are made only when others run."""
+    try:
+        said = read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return any(leaf.startswith(later.sub_group_prefix) for later in said.later)
 
 
 def leaf_of(pod: Pod, least: Mapping[str, int]) -> str:

@@ -1,0 +1,186 @@
+"""Takes a TrainJob off its nodes without ending it: suspended for a moment, and resumed.
+
+Its pods are never deleted one by one: each deletion counts as a failure of its Job, and a few of
+them end the TrainJob for good. So it is suspended as its user could do it, and the record of that
+is on the TrainJob itself: whoever leads next goes on from there.
+
+    runs ──evict──▶ suspended, with our record ──pods are gone──▶ resumed, without it: it waits
+
+1. Suspension and record are applied under a field manager of their own, and resuming is applying
+   nothing: what we owned goes, and what somebody else wants too stays.
+2. A user's wish counts when it can be seen: somebody else owns the suspension too, the manifest
+   last applied asks for it, or our record was taken away.
+3. A JobSet that does not follow in time is let alone again, and that is said.
+4. Who cannot be suspended is never evicted in another way.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.state.live import Live
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE, LAST_APPLIED, TRAINJOB_CONTROLLER
+from trainer_kai.api.resources import TRAINJOBS
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from trainer_kai.kube.events import Recorder, Regarding
+from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
+from trainer_kai.kube.request import Write, get
+from trainer_kai.metrics import Metrics
+
+__all__ = ["Suspender", "refusal"]
+
+_MANAGER: Final = "trainer-kai-eviction"
+_OURS: Final = Write(field_manager=_MANAGER, force=True)
+_TRIED: Final = Write(field_manager=_MANAGER, force=True, dry_run=True)
+_FOLLOWS_S: Final = 30.0  # until the JobSet must have been suspended
+_STUCK_S: Final = 120.0  # after which pods that do not go are not waited for
+_LOOK_S: Final = 1.0
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class _Managed(msgspec.Struct, rename="camel"):
+    manager: str = ""
+    subresource: str = ""
+    fields_v1: dict[str, Any] = msgspec.field(default={}, name="fieldsV1")
+
+
+class _Owned(msgspec.Struct, rename="camel"):
+    annotations: dict[str, str] = {}
+    managed_fields: list[_Managed] = []
+
+
+class _Raw(msgspec.Struct):
+    metadata: _Owned
+
+
+class Suspender:
+    """Evicts TrainJobs, and sees to those that carry our record."""
+
+    def __init__(
+        self,
+        client: Client,
+        live: Live,
+        recorder: Recorder,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._client = client
+        self._live = live
+        self._recorder = recorder
+        self._log = log
+        self._since_s: dict[Key, float] = {}  # when a suspension was first seen
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._reconcile,
+            QueueSettings("suspended", workers=4),
+            client.clock,
+            log,
+            metrics=metrics.queue("suspended"),
+        )
+
+    async def run(self) -> None:
+        """See to whatever is suspended by us, also before we led."""
+        for key, job in self._live.cluster.trainjobs.items():
+            if EVICTED_BY in job.metadata.annotations:
+                self._queue.add(key)
+        await self._queue.run()
+
+    async def evict(self, key: Key, why: str) -> str | None:
+        """Suspend a TrainJob; return why that is not possible, or None."""
+        job = self._live.cluster.trainjobs.get(key)
+        if job is None:
+            return "it does not exist"
+        if not job.spec.suspend:
+            reason = refusal(job) or await self._suspend(job, why)
+            if reason is not None:
+                return reason
+        self._queue.add(key)
+        return None
+
+    async def _suspend(self, job: TrainJob, why: str) -> str | None:
+        now = self._client.clock.now().isoformat(timespec="seconds")
+        record = json.dumps({"by": "trainer-kai", "why": why, "at": now})
+        fields = {"metadata": {"annotations": {EVICTED_BY: record}}, "spec": {"suspend": True}}
+        try:
+            await self._client.apply(TRAINJOBS, job.metadata.key, fields, _TRIED)
+            await self._client.apply(TRAINJOBS, job.metadata.key, fields, _OURS)
+        except (Invalid, Forbidden, Conflict, NotFound) as error:
+            return f"it cannot be suspended: {error}"
+        self._since_s[job.metadata.key] = self._client.clock.monotonic_s()
+        self._say(job, "Evicted", f"Suspended for a moment: {why}")
+        return None
+
+    async def _reconcile(self, key: Key) -> Requeue | None:
+        job = self._live.cluster.trainjobs.get(key)
+        if job is None:
+            self._since_s.pop(key, None)
+            return None
+        since_s = self._since_s.setdefault(key, self._client.clock.monotonic_s())
+        waited_s = self._client.clock.monotonic_s() - since_s
+        if EVICTED_BY not in job.metadata.annotations:
+            if waited_s < _FOLLOWS_S:
+                return Requeue.after(_LOOK_S)  # not seen yet, or taken away by its user
+            self._since_s.pop(key, None)
+            return None
+        jobset = self._live.cluster.jobsets.get(key)
+        if jobset is not None and not jobset.spec.suspend:
+            if waited_s < _FOLLOWS_S:
+                return Requeue.after(_LOOK_S)
+            self._say(job, "EvictionUndone", "Its JobSet was not suspended in time")
+            return await self._resume(job)
+        if self._live.has_pods_of(key) and waited_s < _STUCK_S:
+            return Requeue.after(_LOOK_S)
+        return await self._resume(job)
+
+    async def _resume(self, job: TrainJob) -> Requeue | None:
+        """Give up what we own; where its user wants it suspended, it stays so."""
+        key = job.metadata.key
+        request = get(TRAINJOBS, key)
+        try:
+            raw = await self._client.ask(_Raw, request)
+            spec = {"suspend": True} if _is_wished(raw.metadata) else _NOTHING
+            await self._client.apply(TRAINJOBS, key, {"spec": spec} if spec else {}, _OURS)
+        except NotFound:
+            return None
+        except (Invalid, Conflict) as error:
+            self._log.warning("not resumed", trainjob=str(key), error=str(error))
+            return Requeue.SOON
+        self._since_s.pop(key, None)
+        self._log.info("trainjob resumed", trainjob=str(key), stays=bool(spec))
+        if not spec:
+            self._say(job, "Resumed", "It waits for room in its queue again")
+        return None
+
+    def _say(self, job: TrainJob, reason: str, message: str) -> None:
+        meta = job.metadata
+        regarding = Regarding(
+            TRAINJOBS.api_version, TRAINJOBS.kind, meta.namespace, meta.name, meta.uid
+        )
+        self._recorder.post(regarding, reason, message)
+
+
+def refusal(job: TrainJob) -> str | None:
+    """Say why a TrainJob is nobody's victim, as far as it says so itself."""
+    if KUEUE_QUEUE in job.metadata.labels:
+        return "Kueue suspends and resumes it"
+    if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
+        return f"it is managed by {job.spec.managed_by}"
+    return None
+
+
+def _is_wished(meta: _Owned) -> bool:
+    """Say whether somebody besides us wants it suspended."""
+    others = (it for it in meta.managed_fields if it.manager != _MANAGER and not it.subresource)
+    if any("f:suspend" in it.fields_v1.get("f:spec", {}) for it in others):
+        return True
+    try:
+        applied = json.loads(meta.annotations.get(LAST_APPLIED, "{}"))
+    except ValueError:
+        return False
+    spec = applied.get("spec") if isinstance(applied, dict) else None
+    return isinstance(spec, dict) and spec.get("suspend") is True

@@ -1,0 +1,111 @@
+"""Units that began and are not whole: repaired within their grace, or taken off their nodes whole.
+
+The grace counts only while the pods that are missing exist and find no room: as long as there are
+none, somebody else is about to make them, and the unit waits for that. Since when a unit is short
+is written on its group, as KAI does; what is decided by it is how long we ourselves have seen it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.state.live import Live
+from scheduler.state.repair import Shortage
+from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import STALE_SINCE
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import PODGROUPS
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import ApiError
+from trainer_kai.kube.events import Recorder, Regarding
+from trainer_kai.kube.request import Write
+
+__all__ = ["Warden"]
+
+_TICK_S: Final = 1.0
+_SETTLED_S: Final = 3.0  # a unit that is being bound is short for a moment
+_WRITE: Final = Write(field_manager="trainer-kai-scheduler")
+
+
+class Warden:
+    """Looks at the units that are short, every now and then."""
+
+    def __init__(
+        self,
+        client: Client,
+        live: Live,
+        evict: Callable[[Key, str], Awaitable[bool]],
+        recorder: Recorder,
+        grace_s: float,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Take *evict* for whatever takes a unit off its nodes."""
+        self._client = client
+        self._live = live
+        self._evict = evict
+        self._recorder = recorder
+        self._grace_s = grace_s
+        self._log = log
+        self._seen_s: dict[Key, float] = {}
+        self._waits_s: dict[Key, float] = {}
+
+    async def run(self) -> None:
+        """Look, as long as we lead."""
+        while True:
+            await self._client.clock.sleep(_TICK_S)
+            for key in self._live.short_of_pods():
+                await self._look(key)
+
+    async def _look(self, key: Key) -> None:
+        group, lack = self._live.cluster.pod_groups.get(key), self._live.shortage(key)
+        if group is None or lack is None:
+            await self._is_whole(key, group)
+            return
+        now_s = self._client.clock.monotonic_s()
+        if now_s - self._seen_s.setdefault(key, now_s) >= _SETTLED_S:
+            await self._write(group, lack)
+        if not lack.all_exist:
+            self._waits_s.pop(key, None)
+            return
+        grace_s = _grace_of(group, self._grace_s)
+        if now_s - self._waits_s.setdefault(key, now_s) >= grace_s >= 0:
+            why = f"{lack} for more than {grace_s:g} s, and there is no room for the others"
+            if await self._evict(key, why):
+                self._forget(key)
+
+    async def _is_whole(self, key: Key, group: PodGroup | None) -> None:
+        self._forget(key)
+        self._live.is_whole(key)
+        if group is not None and STALE_SINCE in group.metadata.annotations:
+            await self._annotate(group, None)
+
+    def _forget(self, key: Key) -> None:
+        self._seen_s.pop(key, None)
+        self._waits_s.pop(key, None)
+
+    async def _write(self, group: PodGroup, lack: Shortage) -> None:
+        if STALE_SINCE in group.metadata.annotations:
+            return
+        await self._annotate(group, self._client.clock.now().isoformat(timespec="seconds"))
+        meta = group.metadata
+        regarding = Regarding(
+            PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
+        )
+        self._recorder.post(regarding, "StaleJob", f"It has begun, and {lack}")
+
+    async def _annotate(self, group: PodGroup, text: str | None) -> None:
+        fields = {"metadata": {"uid": group.metadata.uid, "annotations": {STALE_SINCE: text}}}
+        try:
+            await self._client.merge(PODGROUPS, group.metadata.key, fields, _WRITE)
+        except ApiError as error:
+            self._log.warning("not noted", group=str(group.metadata.key), error=str(error))
+
+
+def _grace_of(group: PodGroup, usual_s: float) -> float:
+    """Return how long a unit may be short; below zero without end."""
+    try:
+        return nanoseconds(group.spec.staleness_grace_period) / 1e9
+    except DurationError:
+        return usual_s
