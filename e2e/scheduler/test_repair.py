@@ -57,7 +57,7 @@ async def test_the_place_of_a_lost_pod_is_its_successors(own_house: House) -> No
 
 @_SOON
 async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: House) -> None:
-    """A node is cordoned for good: the TrainJob is suspended for a moment, waits, and is not lost."""
+    """A node is cordoned for good: the TrainJob is suspended for a moment, and waits unharmed."""
     api = own_house.cluster.api
     async with own_house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace="room") as seen:
         await start(own_house, run_for="20s")
@@ -76,9 +76,7 @@ async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: Hou
 
 
 def _is_suspended(state: State) -> bool:
-    return any(
-        it["spec"].get("suspend") for key, it in state.items() if key.resource == TRAINJOBS
-    )
+    return any(it["spec"].get("suspend") for key, it in state.items() if key.resource == TRAINJOBS)
 
 
 def _is_complete(state: State) -> bool:

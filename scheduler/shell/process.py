@@ -1,7 +1,8 @@
 """The scheduler, wired up: watches, the cycle, and who writes while this process leads."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from scheduler.policies.registry import choose
 from scheduler.shell.carry import Carrier
@@ -11,12 +12,15 @@ from scheduler.shell.cycle import Cycle
 from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
 from scheduler.shell.report import Reporter
+from scheduler.shell.rival import Rival
 from scheduler.shell.suspend import Suspender
 from scheduler.shell.warden import Warden
 from scheduler.state.live import Live
 from scheduler.state.terms import Terms
+from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
 from trainer_kai.kube.client import Client
+from trainer_kai.kube.patience import cancel_all
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.standard import Basis, elector, recorder
 from trainer_kai.settings import SchedulerSettings
@@ -34,26 +38,48 @@ async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> N
     follower.start(run, client, basis.seen, basis.health)
     events = recorder(client, settings.scheduler_name, metrics, log)
     run.start("events", events.run, grace_s=5)
-    candidate = elector(client, settings.leader, metrics, log)
+    leader = settings.leader
+    own = Key(leader.namespace or client.access.namespace, leader.name)
+    rival = Rival(client, settings.scheduler_name, own, log)
+    basis.health.needs("no other scheduler of our name", lambda: rival.told)
 
-    async def lead(fenced: Client) -> None:
-        await follower.synced()
-        log.info("scheduling begins", nodes=len(live.cluster.nodes), pods=len(live.cluster.pods))
+    async def work(fenced: Client) -> None:
+        carrier = Carrier(fenced, live, Claims(live.cluster), cycle.again, metrics, log)
         reporter = Reporter(fenced, live, events, metrics, log)
         suspender = Suspender(fenced, live, events, metrics, log)
         evictor = Evictor(fenced, live, suspender, events, log)
         warden = Warden(fenced, live, evictor.evict, events, settings.repair_grace_s, log)
-        carrier = Carrier(fenced, live, Claims(live.cluster), cycle.again, metrics, log)
         live.on_group = reporter.changed
-        try:
-            async with asyncio.TaskGroup() as group:
-                for service in (reporter, suspender, warden):
-                    group.create_task(service.run())
-                group.create_task(cycle.run(carrier, reporter))
-        finally:
-            live.on_group = None
+        async with asyncio.TaskGroup() as group:
+            for service in (reporter, suspender, warden):
+                group.create_task(service.run())
+            group.create_task(cycle.run(carrier, reporter))
 
+    async def lead(fenced: Client) -> None:
+        await follower.synced()
+        while True:
+            await rival.until_gone()
+            log.info("scheduling begins", pods=len(live.cluster.pods))
+            try:
+                await _unless(work(fenced), rival.until_there())
+            finally:
+                live.on_group = None
+                live.assumed.leave(basis.clock.monotonic_s())
+
+    candidate = elector(client, leader, metrics, log)
     run.start("lead", lambda: candidate.lead(lambda fence: lead(client.behind(fence))), grace_s=20)
+
+
+async def _unless(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
+    """Work until the end comes; raise what the work raises."""
+    working, ending = asyncio.create_task(work), asyncio.create_task(end)
+    try:
+        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (working, ending):
+            if task.done():
+                task.result()
+    finally:
+        await cancel_all((working, ending))
 
 
 def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:

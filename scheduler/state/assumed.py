@@ -19,6 +19,7 @@ from trainer_kai.api.podgroup import PodGroup
 __all__ = ["Assumed"]
 
 _NEVER: Final = float("inf")
+_LEFT_S: Final = 15.0  # as long as a write may take that was sent already, and be seen
 
 
 class _Deed(NamedTuple):
@@ -58,6 +59,12 @@ class Assumed:
             deed = deeds.get(key)
             if deed is not None and deed.until_s == _NEVER:
                 deeds[key] = deed._replace(until_s=until_s)
+
+    def leave(self, now_s: float) -> None:
+        """Rely no longer on what is under way: nobody is there to hear what became of it."""
+        for deeds in self._all():
+            for key, deed in deeds.items():
+                deeds[key] = deed._replace(until_s=min(deed.until_s, now_s + _LEFT_S))
 
     def forget_bind(self, pod: Key) -> None:
         """Let a pod be where it is seen."""
