@@ -119,13 +119,18 @@ class OurProcess:
 
 @asynccontextmanager
 async def running(
-    cluster: Cluster, part: Part, folder: Path, settings: Mapping[str, str] | None = None
+    cluster: Cluster,
+    part: Part,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    server: str = "",
 ) -> AsyncIterator[OurProcess]:
     """Run a process until the end of the block; *settings* are environment variables.
 
-    Its log lies in *folder*. It reaches the cluster with a token of its ServiceAccount.
+    Its log lies in *folder*. It reaches the cluster, or the proxy that *server* names, with a token
+    of its ServiceAccount.
     """
-    kubeconfig = await cluster.service_account_kubeconfig(NAMESPACE, part.account)
+    kubeconfig = await cluster.service_account_kubeconfig(NAMESPACE, part.account, server)
     health = _port(cluster, f"{part.name}-health")
     environment = {
         "PYTHONPATH": str(ROOT),

@@ -1,0 +1,212 @@
+"""All together or not at all, on a cluster that is too small for everybody."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from e2e.cluster.nodes import NodeShape
+from e2e.cluster.resources import CLUSTER_RUNTIMES, NODES, PODS, TRAINJOBS, Obj
+from e2e.cluster.stages import READY_SECONDS
+from e2e.cluster.timeline import State, Timeline, replay
+from e2e.cluster.trainjobs import Submission, condition, pod_annotations
+from e2e.front.install import PODGROUPS, QUEUES
+from e2e.front.ours import QUEUE, finishing, is_complete, pods_in
+from e2e.scheduler.conftest import House
+
+_WATCHED = (TRAINJOBS, PODGROUPS, PODS)
+_WHOLE_S = 2.0  # so long a unit may be bound in part
+_OF_JOB = "jobset.sigs.k8s.io/jobset-name"
+
+
+async def submit(
+    house: House, room: str, name: str = "job", nodes: int = 4, gpus: int = 1, **more: Any
+) -> None:
+    """Submit a TrainJob of the plain torch runtime, or of another."""
+    runtime = more.pop("runtime", "torch-distributed")
+    queue = more.pop("queue", "default-queue")
+    patches = more.pop("patches", None)
+    if patches is None:
+        installed = await house.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
+        patches = finishing(installed, more.pop("run_for", "1s"))
+    job = Submission(name, runtime, room, nodes, gpus, patches, labels={QUEUE: queue}).trainjob()
+    job["spec"] |= more
+    await house.cluster.api.create(job)
+
+
+def bound(state: State, job: str = "job") -> int:
+    """Return how many pods of a TrainJob have a node."""
+    return sum(bool(it["spec"].get("nodeName")) for it in _pods_of(state, job))
+
+
+def _pods_of(state: State, job: str) -> list[Obj]:
+    return [it for it in pods_in(state) if it["metadata"]["labels"].get(_OF_JOB) == job]
+
+
+def verdicts(state: State) -> set[str]:
+    """Return why groups wait."""
+    groups = [it for key, it in state.items() if key.resource == PODGROUPS]
+    conditions = (it.get("status", {}).get("schedulingConditions", []) for it in groups)
+    return {one["reasons"][-1]["reason"] for some in conditions for one in some}
+
+
+async def test_a_gang_waits_whole_and_starts_whole(narrow: House, closet: str) -> None:
+    """A node is added: what waited, with its verdict, runs, and the verdict goes."""
+    async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
+        await submit(narrow, closet, nodes=8)
+        await seen.until(lambda state: verdicts(state) == {"NoCapacity"}, "it says why it waits")
+        assert bound(seen.state) == 0
+        await narrow.cluster.add_nodes(1, NodeShape(gpus=2), prefix="more")
+        await seen.until(is_complete, "it is Complete")
+        await narrow.cluster.api.delete(NODES, None, "more-0")
+
+    assert verdicts(seen.state) == set()
+    assert longest_s(seen, lambda state: 0 < bound(state) < 8) < _WHOLE_S
+
+
+def longest_s(seen: Timeline, true_of: Callable[[State], bool]) -> float:
+    """Return for how long something was true at most, without a break."""
+    longest_s, since_s = 0.0, None
+    for moment, state in replay(seen.history()):
+        if true_of(state):
+            since_s = moment.at_s if since_s is None else since_s
+            longest_s = max(longest_s, moment.at_s - since_s)
+        elif since_s is not None:
+            longest_s, since_s = max(longest_s, moment.at_s - since_s), None
+    return longest_s
+
+
+async def test_two_staged_jobs_and_somebody_greedy(narrow: House, closet: str) -> None:
+    """Two times three workers and a launcher on six slots: never both half, and none is stuck."""
+    slow = pod_annotations({"node": {READY_SECONDS: "5s"}, "launcher": {"run-seconds": "1s"}})
+    async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
+        for name in ("one", "two"):
+            await submit(narrow, closet, name, runtime="deepspeed-distributed", patches=slow)
+        await seen.until(_some_begun, "one of them has begun")
+        for i in range(4):
+            await narrow.cluster.api.create(greedy(closet, i))
+            await asyncio.sleep(0.5)
+        await seen.until(is_complete, "both are Complete", 90)
+
+    seen.never(lambda state: _is_half(state, "one") and _is_half(state, "two"), "both were half")
+
+
+def _is_half(state: State, job: str) -> bool:
+    """Say whether workers have their place and the launcher has none."""
+    names = [it["metadata"]["name"] for it in _pods_of(state, job) if it["spec"].get("nodeName")]
+    return bool(names) and not any("launcher" in name for name in names)
+
+
+def _some_begun(state: State) -> bool:
+    return bound(state, "one") > 0 or bound(state, "two") > 0
+
+
+def greedy(room: str, number: int) -> Obj:
+    """Return a pod that takes what it gets."""
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "c", "image": "none", "resources": resources}
+    meta = {"namespace": room, "name": f"greedy-{number}", "labels": {QUEUE: "default-queue"}}
+    meta["annotations"] = {"run-seconds": "3s"}
+    spec = {"schedulerName": "kai-scheduler", "restartPolicy": "Never", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+async def test_a_pod_that_a_stranger_bound(narrow: House, closet: str) -> None:
+    """It counts as bound, the others follow when there is room, and nobody is bound twice."""
+    async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
+        await submit(narrow, closet, nodes=8)
+        await seen.until(lambda state: len(pods_in(state)) == 8, "all pods are there")
+        stranger = pods_in(seen.state)[0]["metadata"]["name"]
+        await narrow.cluster.api.bind(closet, stranger, "node-0")
+        await seen.until(lambda state: bound(state) == 1, "it is bound")
+        await narrow.cluster.add_nodes(1, NodeShape(gpus=2), prefix="more")
+        await seen.until(lambda state: bound(state) == 8, "the others are bound")
+        await seen.until(is_complete, "it is Complete")  # on a node that is gone nothing ends
+        await narrow.cluster.api.delete(NODES, None, "more-0")
+
+
+async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
+    """What runs is left alone when it is lowered; what waits starts when it is raised."""
+    api = narrow.cluster.api
+    await _queue(narrow, "limited", 2)
+    async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
+        await submit(narrow, closet, "small", nodes=2, queue="limited", run_for="8s")
+        await seen.until(lambda state: bound(state, "small") == 2, "what is within it runs")
+        await _limit(narrow, "limited", 1)
+        await submit(narrow, closet, "large", nodes=3, queue="limited")
+        await seen.until(lambda state: verdicts(state) == {"ExceedsLimit"}, "the other waits")
+        assert bound(seen.state, "small") == 2
+        await _limit(narrow, "limited", 6)
+        await seen.until(lambda state: bound(state, "large") == 3, "it runs")
+        await seen.until(is_complete, "both are Complete")
+    await _until_unused(narrow, "limited")
+    await api.delete(QUEUES, None, "limited")
+
+
+async def test_every_end_gives_everything_back(narrow: House, closet: str) -> None:
+    """Suspended or deleted, waiting or running, and when time is up: its queue has nothing left."""
+    api = narrow.cluster.api
+    await _queue(narrow, "ending", -1)
+    async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
+        for nodes in (6, 8):  # one runs, the other waits
+            await submit(narrow, closet, nodes=nodes, queue="ending", run_for="600s")
+            await seen.until(_is_settled(nodes), "it runs, or waits")
+            await api.merge(TRAINJOBS, closet, "job", {"spec": {"suspend": True}})
+            await seen.until(lambda state: not pods_in(state), "its pods are gone")
+            await _until_unused(narrow, "ending")
+            await api.merge(TRAINJOBS, closet, "job", {"spec": {"suspend": False}})
+            await seen.until(_is_settled(nodes), "it runs or waits again")
+            await api.delete(TRAINJOBS, closet, "job")
+            await seen.until(lambda state: not state, "nothing is left")
+            await _until_unused(narrow, "ending")
+        await submit(
+            narrow, closet, nodes=8, queue="ending", run_for="600s", activeDeadlineSeconds=3
+        )
+        await seen.until(_has_failed, "its time is up")
+        await _until_unused(narrow, "ending")
+    await api.delete(QUEUES, None, "ending")
+
+
+def _has_failed(state: State) -> bool:
+    jobs = [it for key, it in state.items() if key.resource == TRAINJOBS]
+    return bool(jobs) and all(condition(job, "Failed") for job in jobs)
+
+
+def _is_settled(nodes: int) -> Callable[[State], bool]:
+    def look(state: State) -> bool:
+        return bound(state) == nodes or verdicts(state) == {"NoCapacity"}
+
+    return look
+
+
+async def _queue(house: House, name: str, gpus: int) -> None:
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources: Mapping[str, Any] = {
+        "cpu": free,
+        "memory": free,
+        "gpu": {"quota": 0, "limit": gpus, "overQuotaWeight": 1},
+    }
+    spec = {"parentQueue": "default-parent-queue", "resources": resources}
+    queue = {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    await house.cluster.api.request("POST", QUEUES.path(), queue)
+
+
+async def _limit(house: House, name: str, gpus: int) -> None:
+    fields = {"spec": {"resources": {"gpu": {"limit": gpus}}}}
+    await house.cluster.api.merge(QUEUES, None, name, fields)
+
+
+async def _until_unused(house: House, name: str) -> None:
+    async with house.cluster.timeline(QUEUES) as seen:
+
+        def look(state: State) -> bool:
+            found = [it for key, it in state.items() if key.name == name]
+            status = found[0].get("status", {}) if found else {}
+            amounts = [*status.get("allocated", {}).values(), *status.get("requested", {}).values()]
+            return bool(amounts) and set(amounts) == {"0"}
+
+        await seen.until(look, "its queue has nothing left")
