@@ -118,6 +118,7 @@ class Cycle:
         self._wakes_on = _wakes_on(made)
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
         self._metrics.plan_seconds.observe(ended_s - taken_s)
+        self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)
         self._log.debug("planned", admitted=made.stats.admitted, rejected=made.stats.rejected)
         return orders, told
 

@@ -13,10 +13,12 @@ from typing import Any, Final, Literal, NamedTuple
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.evict import trainjob_of
-from scheduler.shell.verdicts import QueueUse, Said, Told
+from scheduler.shell.gauges import Gauges
+from scheduler.shell.verdicts import Said, Told
 from scheduler.state.live import Live
 from trainer_kai.api.meta import Key
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
+from trainer_kai.api.queue import QueueStatus
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Conflict, Invalid, NotFound
@@ -61,7 +63,8 @@ class Reporter:
         self._live = live
         self._recorder = recorder
         self._log = log
-        self._told = Told({}, {}, {})
+        self._told = Told({}, {})
+        self._gauges = Gauges(metrics)
         self._marked: dict[Key, Key] = {}  # pod → group
         self._queue: WorkQueue[_Subject] = WorkQueue(
             self._reconcile,
@@ -80,11 +83,13 @@ class Reporter:
     def told(self, told: Told) -> None:
         """Take note of what a plan says."""
         before, self._told = self._told, told
+        self._gauges.show(told)
         for group in before.units.keys() | told.units.keys():
             if before.units.get(group) != told.units.get(group):
                 self._queue.add_after(_Subject("group", group), _SOON_S)
         for name, use in told.queues.items():
-            if before.queues.get(name) != use:
+            known = before.queues.get(name)
+            if known is None or known[:3] != use[:3]:
                 self._queue.add_after(_Subject("queue", Key("", name)), _USE_S)
 
     def changed(self, group: Key) -> None:
@@ -216,7 +221,7 @@ class Reporter:
             if other.spec.parent_queue == key.name
         )
         has = queue.status
-        if list(has.child_queues) == children and _uses(has) == use:
+        if list(has.child_queues) == children and _uses(has) == use[:3]:
             return
         status = {
             "childQueues": children,
@@ -228,10 +233,8 @@ class Reporter:
         await self._client.merge(QUEUES, key, body, _STATUS)
 
 
-def _uses(status: Any) -> QueueUse:
-    return QueueUse(
-        dict(status.allocated), dict(status.allocated_non_preemptible), dict(status.requested)
-    )
+def _uses(status: QueueStatus) -> tuple[object, ...]:
+    return dict(status.allocated), dict(status.allocated_non_preemptible), dict(status.requested)
 
 
 def _is_news(ours: SchedulingCondition, said: Said) -> bool:

@@ -5,14 +5,14 @@ from typing import Final, NamedTuple
 
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
-from scheduler.core.model import NONE, Ints, Kind, Verdict, leaves_of
+from scheduler.core.model import NONE, Ints, Verdict, leaves_of
 from scheduler.state.encode import Encoded
 from scheduler.state.orders import Orders, Refused
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU, GPU, MEMORY
 from trainer_kai.policy.demand import spell
 
-__all__ = ["QueueUse", "Said", "Told", "read_told"]
+__all__ = ["QueueNumbers", "QueueUse", "Said", "Told", "read_told"]
 
 # What another node could cure: an autoscaler has to hear of it. Of quotas it must not.
 _OF_CAPACITY: Final = frozenset(
@@ -41,12 +41,21 @@ class Said(NamedTuple):
         return self.verdict.title
 
 
+class QueueNumbers(NamedTuple):
+    """What a queue has and is due: thousandths, bytes and thousandths, by kind."""
+
+    quota: tuple[int, ...]
+    allocated: tuple[int, ...]
+    fair_share: tuple[float, ...]
+
+
 class QueueUse(NamedTuple):
-    """What a queue and all below it have and ask for, as its status says it."""
+    """What a queue and all below it have and ask for, as its status says it, and as numbers."""
 
     allocated: Mapping[str, str]
     allocated_non_preemptible: Mapping[str, str]
     requested: Mapping[str, str]
+    numbers: QueueNumbers
 
 
 class Told(NamedTuple):
@@ -54,7 +63,6 @@ class Told(NamedTuple):
 
     units: Mapping[Key, Said]
     queues: Mapping[str, QueueUse]
-    fair_share: Mapping[str, tuple[float, float, float]]
 
 
 def read_told(encoded: Encoded, made: Plan, orders: Orders) -> Told:
@@ -67,12 +75,13 @@ def read_told(encoded: Encoded, made: Plan, orders: Orders) -> Told:
                 _amounts(queues.allocated[row]),
                 _amounts(queues.fixed[row]),
                 _amounts(queues.requested[row]),
+                QueueNumbers(
+                    tuple(queues.quota[row].tolist()),
+                    tuple(queues.allocated[row].tolist()),
+                    tuple(made.fair_share[row].tolist()),
+                ),
             )
             for row, name in enumerate(queues.names)
-        },
-        fair_share={
-            name: (share[Kind.CPU], share[Kind.MEMORY], share[Kind.GPU])
-            for name, share in zip(queues.names, made.fair_share.tolist(), strict=True)
         },
     )
 

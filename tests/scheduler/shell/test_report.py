@@ -147,3 +147,26 @@ async def test_what_cannot_be_said_is_tried_again(house: House) -> None:
         await house.passes(70)
 
         assert len(conditions(house)) == 1
+
+
+async def test_gauges_have_the_names_of_kai(house: House) -> None:
+    """A dashboard made for KAI shows the same; a queue that is gone has no series."""
+    house.api.put(node("a"), *waiting(), queue("other"))
+
+    def value(name: str, **labels: str) -> float | None:
+        return house.metrics.registry.get_sample_value(name, labels)
+
+    async with house.leading():
+        await house.passes(1)
+        assert value("kai_queue_allocated_gpus", queue_name="q") == 0
+        house.api.put(pod("later"))
+        await house.passes(1)
+        assert value("kai_queue_allocated_gpus", queue_name="q") == 2
+        assert value("kai_queue_deserved_gpus", queue_name="q") == -1
+        assert value("kai_queue_info", queue_name="other") == 1
+        house.api.delete("Queue", "other")
+        house.api.put(*waiting(9))
+        await house.passes(1)
+
+        assert value("kai_queue_info", queue_name="other") is None
+        assert value("trainer_kai_units_waiting", verdict="NoCapacity") == 1

@@ -1,0 +1,55 @@
+"""What a plan says of queues, and who waits why, as gauges: those of KAI under KAI's names."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from prometheus_client import Gauge
+
+from scheduler.core.model import Kind, Verdict
+from scheduler.shell.verdicts import QueueNumbers, Told
+from trainer_kai.metrics import Metrics
+
+__all__ = ["Gauges"]
+
+_UNBOUND: Final = -1
+
+
+class Gauges:
+    """They are set anew by each plan; a queue that is gone has none."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._known: set[str] = set()
+        self._queues: Mapping[Gauge, Callable[[QueueNumbers], float]] = _of_queues(metrics)
+
+    def show(self, told: Told) -> None:
+        """Show what a plan says."""
+        for gone in self._known - told.queues.keys():
+            for gauge in self._queues:
+                gauge.remove(gone)
+        self._known = set(told.queues)
+        for name, use in told.queues.items():
+            for gauge, read in self._queues.items():
+                gauge.labels(name).set(read(use.numbers))
+        waiting = Counter(said.title for said in told.units.values())
+        for verdict in Verdict:
+            self._metrics.units_waiting.labels(verdict.title).set(waiting[verdict.title])
+
+
+def _of_queues(metrics: Metrics) -> Mapping[Gauge, Callable[[QueueNumbers], float]]:
+    def bound(kind: Kind, unit: float) -> Callable[[QueueNumbers], float]:
+        return lambda it: it.quota[kind] if it.quota[kind] == _UNBOUND else it.quota[kind] / unit
+
+    return {
+        metrics.queue_info: lambda _: 1,
+        metrics.queue_deserved_gpus: bound(Kind.GPU, 1000),
+        metrics.queue_quota_cpu_cores: bound(Kind.CPU, 1000),
+        metrics.queue_quota_memory_bytes: bound(Kind.MEMORY, 1),
+        metrics.queue_allocated_gpus: lambda it: it.allocated[Kind.GPU] / 1000,
+        metrics.queue_allocated_cpu_cores: lambda it: it.allocated[Kind.CPU] / 1000,
+        metrics.queue_allocated_memory_bytes: lambda it: it.allocated[Kind.MEMORY],
+        metrics.queue_fair_share_gpu: lambda it: it.fair_share[Kind.GPU] / 1000,
+        metrics.queue_fair_share_cpu_cores: lambda it: it.fair_share[Kind.CPU] / 1000,
+        metrics.queue_fair_share_memory_gb: lambda it: it.fair_share[Kind.MEMORY] / 1e9,
+    }
