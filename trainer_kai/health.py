@@ -1,15 +1,16 @@
 """What a process tells about itself over HTTP: alive, ready, and its metrics.
 
 `Health` is what rooms are handed: they say what is ready, and name what must go on. `HealthServer`
-answers `/healthz`, `/readyz` and `/metrics` from it. `/healthz` fails when a check does, and then
-Kubernetes restarts the process, so a check is for what only a restart can cure: never for an API
-server that is away. `/readyz` fails while any condition is missing.
+answers `/healthz`, `/readyz`, `/metrics` and `/snapshot` from it. `/healthz` fails when a check
+does, and then Kubernetes restarts the process, so a check is for what only a restart can cure:
+never for an API server that is away. `/readyz` fails while any condition is missing.
 
 A check is asked on the event loop and must not wait. That it is asked at all is the first check.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from ipaddress import ip_address
 from typing import Final, Self, TypeAlias
 
 from aiohttp import hdrs, web
@@ -20,9 +21,10 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Health as Place
 
-__all__ = ["Check", "Health", "HealthServer", "Heartbeat"]
+__all__ = ["Check", "Health", "HealthServer", "Heartbeat", "Picture"]
 
 Check: TypeAlias = Callable[[], str | None]  # why it fails, or None
+Picture: TypeAlias = Callable[[], AsyncIterator[bytes]]
 
 _STARTED: Final = "started"
 _TICK_S: Final = 0.1  # between two looks at how late the event loop is
@@ -36,6 +38,8 @@ class Health:
         self._missing: dict[str, str | None] = {_STARTED: "not yet"}
         self._needs: dict[str, Check] = {}
         self._checks: dict[str, Check] = {}
+        self.picture: Picture | None = None
+        """What `/snapshot` answers, piece by piece; None where there is no such thing."""
 
     def started(self) -> None:
         """Say that every room has been set up, and so has named its conditions."""
@@ -161,6 +165,7 @@ def _application(health: Health, metrics: Metrics) -> web.Application:
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz)
     app.router.add_get("/metrics", _exposition)
+    app.router.add_get("/snapshot", _snapshot)
     return app
 
 
@@ -189,4 +194,20 @@ async def _exposition(request: web.Request) -> web.Response:
     body = await asyncio.to_thread(encode, request.app[_METRICS].registry)
     response = web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
     response.enable_compression()  # aiohttp does the work in a thread, too
+    return response
+
+
+async def _snapshot(request: web.Request) -> web.StreamResponse:
+    """Answer with what is known, to whoever asks from the machine (or the pod) itself."""
+    take = request.app[_HEALTH].picture
+    if take is None:
+        return web.Response(text="there is no snapshot of this process\n", status=404)
+    if not ip_address(request.remote or "0.0.0.0").is_loopback:  # noqa: S104 - nobody listens
+        right = "it holds other people's pods: ask on loopback, as kubectl port-forward does\n"
+        return web.Response(text=right, status=403)
+    response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/json"})
+    await response.prepare(request)
+    async for piece in take():
+        await response.write(piece)
+    await response.write_eof()
     return response

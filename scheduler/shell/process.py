@@ -11,6 +11,7 @@ from scheduler.shell.claims import Claims
 from scheduler.shell.cycle import Cycle
 from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
+from scheduler.shell.picture import picture
 from scheduler.shell.report import Reporter
 from scheduler.shell.rival import Rival
 from scheduler.shell.suspend import Suspender
@@ -38,6 +39,7 @@ async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> N
     follower.start(run, client, basis.seen, basis.health)
     events = recorder(client, settings.scheduler_name, metrics, log)
     run.start("events", events.run, grace_s=5)
+    basis.health.picture = lambda: picture(live.cluster)
     leader = settings.leader
     own = Key(leader.namespace or client.access.namespace, leader.name)
     rival = Rival(client, settings.scheduler_name, own, log)

@@ -309,3 +309,19 @@ async def test_a_server_is_a_resource() -> None:
 async def test_a_server_that_never_started_can_be_stopped() -> None:
     """Taking down what came up by half minds nothing."""
     await server(Place()).stop()
+
+
+async def test_there_may_be_no_snapshot(asked: Asked) -> None:
+    """Most processes have none."""
+    assert await asked.ask("/snapshot") == (404, "there is no snapshot of this process\n")
+
+
+async def test_a_snapshot_comes_in_pieces(asked: Asked) -> None:
+    """Whoever asks from the machine itself gets it."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"[1,"
+        yield b"2]"
+
+    asked.health.picture = pieces
+    assert await asked.ask("/snapshot") == (200, "[1,2]")

@@ -1,0 +1,67 @@
+"""The cluster as the scheduler sees it, as one list of objects that `trainer-kai simulate` reads.
+
+What was done and is not seen yet is in it: it is what the next plan would be made from.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from typing import Any, Final
+
+from scheduler.state.cluster import Cluster
+from trainer_kai.api.decode import encode
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    QUEUES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+)
+
+__all__ = ["picture"]
+
+_AT_ONCE: Final = 200  # objects: a few milliseconds
+
+
+async def picture(cluster: Cluster) -> AsyncIterator[bytes]:
+    """Yield a List in JSON, piece by piece, of what there is at this moment."""
+    kinds = [(resource, [*objects]) for resource, objects in _tables(cluster)]
+    yield b'{"apiVersion":"v1","kind":"List","items":['
+    is_first = True
+    for resource, objects in kinds:
+        left = iter(objects)
+        while some := [*islice(left, _AT_ONCE)]:
+            yield (b"" if is_first else b",\n") + b",\n".join(_written(resource, some))
+            is_first = False
+            await asyncio.sleep(0)
+    yield b"]}\n"
+
+
+def _written(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
+    head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
+    return (head + encode(it)[1:] for it in objects)
+
+
+def _tables(cluster: Cluster) -> list[tuple[Resource[Any], Iterable[Any]]]:
+    return [
+        (NODES, cluster.nodes.values()),
+        (QUEUES, cluster.queues.values()),
+        (TOPOLOGIES, cluster.topologies.values()),
+        (PRIORITY_CLASSES, cluster.priority_classes.values()),
+        (NAMESPACES, cluster.namespaces.values()),
+        (PVS, cluster.volumes.values()),
+        (STORAGE_CLASSES, cluster.storage_classes.values()),
+        (PVCS, cluster.claims.values()),
+        (PDBS, cluster.budgets.values()),
+        (JOBSETS, cluster.jobsets.values()),
+        (PODGROUPS, cluster.pod_groups.values()),
+        (PODS, cluster.pods.values()),
+    ]

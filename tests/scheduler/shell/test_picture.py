@@ -1,0 +1,33 @@
+"""The snapshot that a scheduler gives is what `simulate` reads."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scheduler.shell.picture import picture
+from tests.scheduler.shell.conftest import House
+from tests.support.clusters import group, node, pod
+from trainer_kai.cli.main import main
+
+
+async def test_simulate_reads_it(
+    house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What waits there waits in the simulation, with the same verdict."""
+    pods = (pod(f"g{i}", "g") for i in range(9))
+    house.api.put(node("a"), group("g", minMember=9), *pods, pod("other"))
+    async with house.leading():
+        await house.passes(1)
+        pieces = [piece async for piece in picture(house.live.cluster)]
+    text = b"".join(pieces).decode()
+    file = tmp_path / "snapshot.json"
+    file.write_text(text)
+
+    kinds = [it["kind"] for it in json.loads(text)["items"]]
+    assert sorted(set(kinds)) == ["Node", "Pod", "PodGroup", "Queue"]
+    capsys.readouterr()
+    assert main(["simulate", "-f", str(file), "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    said = json.dumps(answer)
+    assert '"g"' in said and "NoCapacity" in said and '"other"' not in json.dumps(answer["binds"])
