@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
-from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
+from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_LEASE, SCHEDULER_NAME
 
 __all__ = [
     "PROCESSES",
@@ -198,7 +198,7 @@ class SchedulerSettings(Settings):
     repair_grace_s: _Seconds = 60.0
     """How long a unit may run without all of its pods before it gives up its nodes whole."""
 
-    leader: Leader = Leader(name="trainer-kai-scheduler")
+    leader: Leader = Leader(name=SCHEDULER_LEASE)
     policies: Policies = Policies()
 
 

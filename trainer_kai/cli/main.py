@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from trainer_kai.cli.plan import add_plan
 from trainer_kai.cli.simulate import add_simulate
+from trainer_kai.cli.why import add_why
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.errors import ApiError
 
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_plan(commands)
     add_simulate(commands)
+    add_why(commands)
     args = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show it is no failure

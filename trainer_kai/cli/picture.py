@@ -4,7 +4,6 @@ Plain text of at most 100 columns, so that it can be copied, searched and piped;
 are no wider than the terminal.
 """
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -13,11 +12,10 @@ from scheduler.core.model import UNBOUND, Kind
 from trainer_kai.api.meta import Key
 from trainer_kai.cli.ending import NodeEnd, QueueEnd
 from trainer_kai.cli.simulation import Outcome
-from trainer_kai.cli.table import table
+from trainer_kai.cli.table import WIDEST, table, wrapped
 
 __all__ = ["bar", "cut", "picture"]
 
-_WIDTH: Final = 100
 _NAME: Final = 40  # columns of a node's name
 _QUEUE: Final = 32  # and of a queue's beside a unit
 _LEAST: Final = 16  # to which a name is cut
@@ -33,7 +31,7 @@ _EVENTS: Final = (
 )
 
 
-def picture(outcome: Outcome, width: int = _WIDTH) -> str:
+def picture(outcome: Outcome, width: int = WIDEST) -> str:
     """Return the whole picture."""
     parts = [*_queues(outcome.ending.queues), _units(outcome, width), _nodes(outcome, width)]
     parts += _cycles(outcome.document["cycles"], width)
@@ -45,16 +43,10 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _wrapped(text: str, indent: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
-    )
-
-
 def _fitted(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; where it would be too wide, its first column is cut."""
     text = table(headings, rows)
-    over = max(map(len, text.splitlines())) - _WIDTH
+    over = max(map(len, text.splitlines())) - WIDEST
     if over <= 0:
         return text
     width = max(max(len(row[0]) for row in rows) - over, _LEAST)
@@ -140,7 +132,7 @@ def _units(outcome: Outcome, width: int) -> str:
         text.append(line)
         key = Key(group["namespace"], group["name"])
         message = reasons.get(key) or outcome.hints.get(key, "")
-        text += _wrapped(message, "  ", width)
+        text += wrapped(message, "  ", width)
     left = len(groups) - len(shown)
     text += [f"{left} more of which nothing waits or moves"] if left else []
     return "\n".join(text)
@@ -242,11 +234,11 @@ def _events(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
         for where, pods in _by_node(cycle[name]).items():
             more = f" and {len(pods) - _FEW} more" if len(pods) > _FEW else ""
             text = f"{word} {where}: {', '.join(pods[:_FEW])}{more}"
-            yield from _wrapped(text, "    ", width)
+            yield from wrapped(text, "    ", width)
     for it in cycle["reservations"]:
         group = f"{it['namespace']}/{it['podGroup']}"
         text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"
-        yield cut(text, _WIDTH)
+        yield cut(text, WIDEST)
 
 
 def _by_node(events: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:

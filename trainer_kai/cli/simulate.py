@@ -6,13 +6,13 @@ asked for, so that the other commands do not wait for it.
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.cli.documents import called, read_files
+from trainer_kai.cli.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ __all__ = ["add_simulate"]
 
 _MOST_CYCLES: Final = 10_000
 _SECOND: Final = 1_000_000_000
-_NARROWEST: Final = 60
-_WIDEST: Final = 100
 
 
 def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -93,15 +91,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(outcome.document, indent=2))
     else:
-        print(picture(outcome, _columns()))
+        print(picture(outcome, screen_width()))
     return 0
-
-
-def _columns() -> int:
-    """Return how wide the terminal is, between what is too narrow and what is too wide to read."""
-    if not sys.stdout.isatty():
-        return _WIDEST
-    return min(max(shutil.get_terminal_size((_WIDEST, 0)).columns, _NARROWEST), _WIDEST)
 
 
 def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":

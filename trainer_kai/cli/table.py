@@ -1,10 +1,30 @@
 """Columns for people, in plain text: it can be copied, searched and piped."""
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Final
 
-__all__ = ["table"]
+__all__ = ["WIDEST", "screen_width", "table", "wrapped"]
 
-_GAP = "   "
+WIDEST: Final = 100
+_NARROWEST: Final = 60
+_GAP: Final = "   "
+
+
+def screen_width() -> int:
+    """Return how wide the terminal is, between what is too narrow and what is too wide to read."""
+    if not sys.stdout.isatty():
+        return WIDEST
+    return min(max(shutil.get_terminal_size((WIDEST, 0)).columns, _NARROWEST), WIDEST)
+
+
+def wrapped(text: str, indent: str, width: int) -> list[str]:
+    """Return the lines of a text, two columns in, and from the second on as far as *indent*."""
+    return textwrap.wrap(
+        text, width, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,0 +1,193 @@
+"""`trainer-kai why` on the real chain, asked by somebody who may only view his namespace."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import CLUSTER_RUNTIMES, PODS, TRAINJOBS, Obj, Resource
+from e2e.cluster.stages import READY_SECONDS
+from e2e.cluster.timeline import State
+from e2e.cluster.trainjobs import Submission, pod_annotations
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import QUEUE, finishing, groups_in, is_complete, pods_in
+from e2e.scheduler.conftest import House
+from tests.support.tree import ROOT
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
+_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
+_LABELS: Final = {QUEUE: "default-queue"}
+_ANSWER_S: Final = 10.0  # with the start of the process, on a machine that does much else
+_USER: Final = "user"
+
+
+class Told(NamedTuple):
+    """What the command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> Any:
+        """Return the document."""
+        assert not self.err, self.err
+        return json.loads(self.out)
+
+
+class User(NamedTuple):
+    """Somebody who may view a namespace, and what he asks."""
+
+    room: str
+    kubeconfig: Path
+
+    async def why(self, *arguments: str) -> Told:
+        """Run the command as a user does."""
+        pipe = asyncio.subprocess.PIPE
+        argv = [sys.executable, "-m", "trainer_kai.cli", "why", *arguments, "-n", self.room]
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdout=pipe,
+            stderr=pipe,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(self.kubeconfig)},
+        )
+        began = time.monotonic()
+        out, err = await process.communicate()
+        assert time.monotonic() - began < _ANSWER_S
+        return Told(process.returncode or 0, out.decode(), err.decode())
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def user(house: House, room: str) -> AsyncIterator[User]:
+    """Return somebody with the right to view the room, and nothing outside it."""
+    metadata = {"namespace": room, "name": _USER}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    await house.cluster.api.create(account)
+    await _permit(house.cluster, room)
+    yield User(room, await house.cluster.service_account_kubeconfig(room, _USER))
+
+
+async def _permit(cluster: Cluster, room: str) -> None:
+    """Let the user view the room, and in it TrainJobs, as on Kubeflow's platform; no JobSets."""
+    rules = [{"apiGroups": [TRAINJOBS.group], "resources": ["trainjobs"], "verbs": ["get"]}]
+    role = {"metadata": {"namespace": room, "name": "trainjobs"}, "rules": rules}
+    await cluster.api.request("POST", _ROLES.path(room), _typed(_ROLES, role))
+    for kind, name in (("ClusterRole", "view"), ("Role", "trainjobs")):
+        binding = {
+            "metadata": {"namespace": room, "name": f"user-{name}"},
+            "roleRef": {"apiGroup": _BINDINGS.group, "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "namespace": room, "name": _USER}],
+        }
+        await cluster.api.request("POST", _BINDINGS.path(room), _typed(_BINDINGS, binding))
+
+
+def _typed(resource: Resource, fields: Obj) -> Obj:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **fields}
+
+
+def all_run(job: str, number: int) -> Callable[[State], bool]:
+    """Return whether so many pods of a TrainJob run."""
+
+    def is_so(state: State) -> bool:
+        own = [pod for pod in pods_in(state) if pod["metadata"]["name"].startswith(f"{job}-")]
+        return [pod["status"].get("phase") for pod in own].count("Running") == number
+
+    return is_so
+
+
+def is_told(job: str) -> Callable[[State], bool]:
+    """Return whether somebody has said why the group of a TrainJob waits."""
+
+    def is_so(state: State) -> bool:
+        own = [it for it in groups_in(state) if it["metadata"]["name"].startswith(f"pg-{job}-")]
+        return any(it.get("status", {}).get("schedulingConditions") for it in own)
+
+    return is_so
+
+
+def torch(room: str, name: str, nodes: int, gpus: int) -> Obj:
+    """Return a TrainJob that never ends."""
+    return Submission(name, "torch-distributed", room, nodes, gpus, labels=_LABELS).trainjob()
+
+
+async def test_a_trainjob_that_waits_for_room_says_so(house: House, room: str, user: User) -> None:
+    """With numbers and exit code 1; once another has ended it runs, and nothing waits."""
+    api = house.cluster.api
+    async with house.cluster.timeline(PODGROUPS, PODS, namespace=room) as seen:
+        await api.create(torch(room, "first", 8, 5))
+        await seen.until(all_run("first", 8), "the first has its room")
+        await api.create(torch(room, "second", 2, 8))
+        await seen.until(is_told("second"), "the second knows why it waits")
+        told = await user.why("second")
+        document = await user.why("trainjob/second", "-o", "json")
+        of_pod = await user.why("pod/first-node-0-0" + _rest(seen.state, "first-node-0-0"))
+        await api.delete(TRAINJOBS, room, "first")
+        await seen.until(all_run("second", 2), "the second has its room")
+        later = await user.why("second")
+
+    assert (told.code, told.err) == (1, "")
+    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", told.out), told.out
+    assert "1 unit → 2 pods: 2 wait" in told.out
+    assert "not known" not in told.out
+    assert document.code == 1
+    (unit,) = document.answer["units"]
+    assert unit["reason"]["title"] == "Fragmented"
+    assert "8 GPU" in unit["reason"]["message"]
+    assert (unit["pods"]["waiting"], unit["members"]) == (2, "2 node")
+    assert of_pod.code == 0
+    assert (later.code, later.err) == (0, "")
+    assert "runs" in later.out
+    assert "2 run" in later.out
+
+
+def _rest(state: State, prefix: str) -> str:
+    names: list[str] = [pod["metadata"]["name"] for pod in pods_in(state)]
+    return next(name for name in names if name.startswith(prefix)).removeprefix(prefix)
+
+
+async def test_a_launcher_that_comes_later_is_not_waited_for(
+    house: House, room: str, user: User
+) -> None:
+    """While the workers become ready the unit runs; the launcher is told to come."""
+    api = house.cluster.api
+    installed = await api.get(CLUSTER_RUNTIMES, None, "deepspeed-distributed")
+    patches = _both(finishing(installed, "6s"), pod_annotations({"node": {READY_SECONDS: "8s"}}))
+    job = Submission("job", "deepspeed-distributed", room, 3, 1, patches, labels=_LABELS)
+    async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
+        await api.create(job.trainjob())
+        await seen.until(all_run("job", 2), "the workers run")
+        early = await user.why("job", "-o", "json")
+        await seen.until(all_run("job", 3), "the launcher runs, too")
+        whole = await user.why("job", "-o", "json")
+        await seen.until(is_complete, "the TrainJob is Complete")
+        after = await user.why("job")
+
+    (unit,) = early.answer["units"]
+    assert (early.code, unit["state"], unit["pods"]["running"]) == (0, "runs", 2)
+    assert unit["note"] == "launcher comes when the others are Ready, and room for it is kept"
+    assert (whole.code, whole.answer["units"][0]["pods"]["running"]) == (0, 3)
+    assert (after.code, after.out.split()[2]) == (0, "complete")
+
+
+def _both(one: Any, other: Any) -> Any:
+    """Return two patches as one."""
+    jobs = {job["name"]: job for job in (*other["spec"]["replicatedJobs"],)}
+    jobs |= {job["name"]: job for job in one["spec"]["replicatedJobs"]}
+    return {"spec": {"replicatedJobs": [*jobs.values()]}}
+
+
+async def test_what_does_not_exist_cannot_be_answered(user: User) -> None:
+    """Exit code 2, and one line."""
+    told = await user.why("nobody")
+
+    assert (told.code, told.out) == (2, "")
+    assert re.fullmatch(r"trainer-kai: trainjob/nobody: is not in namespace .+\n", told.err)

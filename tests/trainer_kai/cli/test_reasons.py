@@ -1,0 +1,337 @@
+"""Why a TrainJob waits: one reason, with numbers, and what would change it."""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.jobsets import UID
+from tests.trainer_kai.cli.scenes import ROOM, Scene, without_room
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import JOBSETS, LEASES, PODGROUPS, QUEUES
+from trainer_kai.cli.answer import State
+
+Change: TypeAlias = Callable[[Scene], None]
+Told: TypeAlias = tuple[str, ...]
+
+GROUP: Final = f"pg-job-{UID}"
+NODE: Final = {"nodeName": "node-1"}
+
+
+def by_another(scene: Scene) -> None:
+    """Have pods that wait for KAI."""
+    scene.pods("node", 4)
+    scene.said(("OverLimit", "team-a is over"), message="x")
+
+
+def pulling(scene: Scene) -> None:
+    """Have all pods on nodes, one of which cannot get its image."""
+    image = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    scene.running("node", 3)
+    scene.pods("node", spec=NODE, status={"containerStatuses": [image]})
+
+
+def started_again(scene: Scene) -> None:
+    """Have pods of an attempt that is over beside those of the next one."""
+    scene.running("node", 4)
+    scene.pods("node", 4, labels={"jobset.sigs.k8s.io/restart-attempt": "1"})
+    scene.said(*ROOM)
+
+
+def evicted(scene: Scene) -> None:
+    """Have it suspended by us."""
+    note = {"trainer-kai.dev/evicted-by": "scheduler, for team-b"}
+    scene.trainjob["metadata"]["annotations"] = note
+    scene.change(suspend=True)
+
+
+def of_kueue(scene: Scene) -> None:
+    """Have it suspended by Kueue."""
+    scene.trainjob["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lab"}
+    scene.change(suspend=True)
+
+
+def without_jobset(scene: Scene) -> None:
+    """Have nothing but the TrainJob."""
+    scene.shelf.take(JOBSETS, Key("default", "job"))
+    for group in scene.groups.values():
+        scene.shelf.take(PODGROUPS, Key("default", group["metadata"]["name"]))
+
+
+def without_groups(scene: Scene) -> None:
+    """Have pods and no groups."""
+    scene.shelf.take(PODGROUPS, Key("default", GROUP))
+    scene.pods("node", 4)
+
+
+def webhook_down(scene: Scene) -> None:
+    """Have Trainer say that the webhook does not answer."""
+    without_jobset(scene)
+    said = 'failed calling webhook "jobset-create.trainer-kai.dev"'
+    scene.event("TrainJob job", "TrainJobResourcesCreationFailed", said)
+
+
+def over_quota(scene: Scene) -> None:
+    """Have a Job whose pods are refused."""
+    scene.pods("node", 1)
+    scene.event("Job job-node-0", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
+    scene.event("Job other-node-0", "FailedCreate", "not ours", 2027)
+
+
+def promised(scene: Scene) -> None:
+    """Have pods wait for a node that others leave."""
+    scene.pods("node", 4, status={"nominatedNodeName": "node-7"})
+
+
+def elsewhere(scene: Scene) -> None:
+    """Have pods that ask another scheduler."""
+    told = {"type": "PodScheduled", "status": "False", "message": "0/8 nodes are available"}
+    spec = {"schedulerName": "default-scheduler"}
+    scene.pods("node", 4, spec=spec, status={"conditions": [told]}, grouped=False)
+
+
+def marked(scene: Scene) -> None:
+    """Have what the scheduler says on pods alone, for somebody who may not read groups."""
+    text = "NoCapacity: 0 of 4 pods have room"
+    told = {"type": "PodScheduled", "status": "False", "message": text}
+    scene.pods("node", 4, status={"conditions": [told]})
+    scene.shelf.forbidden = {"podgroups"}
+
+
+def lost_queue(scene: Scene) -> None:
+    """Have the queue away, before anybody has said so."""
+    scene.pods("node", 4)
+    scene.shelf.take(QUEUES, Key("", "team-a"))
+
+
+def silent(age_s: int, holder: str = "kai-0_x") -> Change:
+    """Return a change: nobody leads for so long."""
+
+    def change(scene: Scene) -> None:
+        without_room(scene)
+        scene.lease(age_s, holder)
+
+    return change
+
+
+def never_led(scene: Scene) -> None:
+    """Have no Lease."""
+    scene.pods("node", 4)
+    scene.shelf.take(LEASES, Key("trainer-kai", "trainer-kai-scheduler"))
+
+
+WAITS: Final = State.WAITS
+RUNS: Final = State.RUNS
+
+# what is so -> the state, and what is said of the whole and of its unit
+CASES: Final[list[Case[Change, Told]]] = [
+    Case(
+        "the scheduler's verdict is told, not KAI's reason beside it",
+        without_room,
+        (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
+    ),
+    Case(
+        "what another scheduler says is told as it is",
+        by_another,
+        (WAITS, "OverLimit: x"),
+    ),
+    Case("whoever runs does not wait", lambda it: it.running("node", 4), (RUNS,)),
+    Case(
+        "pods of an earlier attempt do not count",
+        started_again,
+        (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
+    ),
+    Case(
+        "a pod on its node says what keeps it",
+        pulling,
+        (WAITS, "Starting: 1 pod on node-1 does not run yet: ImagePullBackOff: no such image"),
+    ),
+    Case(
+        "pods that were not made say why",
+        over_quota,
+        (
+            WAITS,
+            (
+                "PodsMissing: pods are missing: 1 of 4 exist. Job job-node-0: pods "
+                '"x" is forbidden: exceeded quota. It goes on when that can be made'
+            ),
+        ),
+    ),
+    Case(
+        "pods that are about to be made say nothing",
+        lambda it: it.running("node", 3),
+        (WAITS, "PodsMissing: pods are missing: 3 of 4 exist. Their Jobs make the others"),
+    ),
+    Case(
+        "nobody has suspended it but a user",
+        lambda it: it.change(suspend=True),
+        (
+            State.SUSPENDED,
+            "Suspended: somebody has suspended it. It goes on when spec.suspend is false",
+        ),
+    ),
+    Case(
+        "its room was taken back",
+        evicted,
+        (
+            State.SUSPENDED,
+            "Suspended: its room was taken back: scheduler, for team-b. It goes on by itself",
+        ),
+    ),
+    Case(
+        "Kueue holds it",
+        of_kueue,
+        (
+            State.SUSPENDED,
+            "Suspended: Kueue has not admitted it (queue lab). It goes on when Kueue does",
+        ),
+    ),
+    Case(
+        "the webhook is down",
+        webhook_down,
+        (
+            WAITS,
+            (
+                'JobSetMissing: failed calling webhook "jobset-create.trainer-kai.dev". The '
+                "webhook of trainer-kai has to answer. Trainer tries again by itself, ever more "
+                "rarely; any change of the TrainJob, an annotation too, makes it try at once"
+            ),
+        ),
+    ),
+    Case(
+        "Trainer is down",
+        without_jobset,
+        (
+            WAITS,
+            "JobSetMissing: Trainer has not made its JobSet, and has not said why: it may not run",
+        ),
+    ),
+    Case(
+        "it is left to somebody else",
+        lambda it: it.change(managedBy="example.com/other"),
+        (
+            WAITS,
+            (
+                "LeftToOthers: spec.managedBy leaves it to example.com/other: whoever that is "
+                "knows how far it is"
+            ),
+            "PodsMissing: pods are missing: 0 of 4 exist. Their Jobs make the others",
+        ),
+    ),
+    Case(
+        "the podgrouper is down",
+        without_groups,
+        (
+            WAITS,
+            (
+                f"GroupMissing: its pods are in the PodGroup {GROUP}, which does not exist. It "
+                "goes on when the podgrouper, or whoever groups them, makes it"
+            ),
+        ),
+    ),
+    Case(
+        "pods ask another scheduler",
+        elsewhere,
+        (
+            WAITS,
+            "LeftToOthers: 4 pods wait for default-scheduler, not for us: 0/8 nodes are available",
+        ),
+    ),
+    Case(
+        "pods are gated",
+        lambda it: it.pods("node", 4, spec={"schedulingGates": [{"name": "example.com/later"}]}),
+        (
+            WAITS,
+            "Gated: 4 pods are gated. It goes on when these gates are gone: example.com/later",
+        ),
+    ),
+    Case(
+        "pods have the promise of a node",
+        promised,
+        (
+            WAITS,
+            "WaitingForVictims: 4 pods have the promise of node-7, and can start when others left",
+        ),
+    ),
+    Case(
+        "the queue is not there, and nobody has said so yet",
+        lost_queue,
+        (
+            WAITS,
+            (
+                "QueueMissing: queue team-a does not exist. It goes on when that is made, or when "
+                "it is suspended and resumed with another"
+            ),
+        ),
+    ),
+    Case(
+        "a leader that was silent a moment is one",
+        silent(100),
+        (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
+    ),
+    Case(
+        "a leader that is silent for long is none, and what it said is old",
+        silent(3600),
+        (
+            WAITS,
+            (
+                "NobodySchedules: no scheduler runs: kai-0 has not renewed the Lease trainer-kai/"
+                "trainer-kai-scheduler since 2025-12-31T23:00:00.000000Z. It goes on when the "
+                "scheduler runs. The last that was said of it: NoCapacity: 0 of 4 pods have room. "
+                "It can."
+            ),
+        ),
+    ),
+    Case(
+        "a scheduler that ended in order holds its Lease no more",
+        silent(5, ""),
+        (
+            WAITS,
+            (
+                "NobodySchedules: no scheduler runs: nobody holds the Lease trainer-kai/trainer-"
+                "kai-scheduler since 2025-12-31T23:59:55.000000Z. It goes on when the scheduler "
+                "runs. The last that was said of it: NoCapacity: 0 of 4 pods have room. It can."
+            ),
+        ),
+    ),
+    Case(
+        "there never was a scheduler",
+        never_led,
+        (
+            WAITS,
+            (
+                "NobodySchedules: no scheduler has ever run, or not in its namespace: there is no "
+                "Lease trainer-kai/trainer-kai-scheduler. It goes on when the scheduler runs"
+            ),
+        ),
+    ),
+    Case(
+        "nobody has said anything yet",
+        lambda it: it.pods("node", 4),
+        (
+            WAITS,
+            (
+                "NothingSaid: 4 pods wait: nobody has said why yet. If that stays so, the "
+                "scheduler may not run"
+            ),
+        ),
+    ),
+    Case(
+        "pods say it where groups may not be read",
+        marked,
+        (WAITS, "NoCapacity: 0 of 4 pods have room"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+async def test_the_reason(case: Case[Change, Told]) -> None:
+    """There is one, it has its numbers, and it says what would change it."""
+    scene = Scene()
+    case.given(scene)
+
+    told = await scene.why()
+
+    reasons = [it for it in (told.reason, *(unit.reason for unit in told.units)) if it]
+    assert (told.state, *(f"{it.title}: {it.sentence}" for it in reasons)) == case.want

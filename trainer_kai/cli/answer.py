@@ -1,0 +1,214 @@
+"""What is told of a TrainJob: how far it is, which of its units wait, and why. Pure.
+
+It asks the functions that decide in admission and in the podgrouper, and reads what the scheduler
+has written; what nobody writes down is worked out from what is there.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from trainer_kai.api.meta import Condition, Key
+from trainer_kai.api.names import (
+    EVICTED_BY,
+    KUEUE_QUEUE,
+    QUEUE,
+    RESERVED,
+    TRAINJOB_CONTROLLER,
+)
+from trainer_kai.api.resources import JOBSETS
+from trainer_kai.cli.found import Found
+from trainer_kai.cli.parts import Heads, Part, count, parts_of, planned
+from trainer_kai.cli.preview import Preview
+from trainer_kai.cli.reasons import Reason, event_time, why_part
+from trainer_kai.cli.titles import Title
+
+__all__ = ["Answer", "State", "UnitAnswer", "answer"]
+
+_WEBHOOK: Final = ".trainer-kai.dev"
+
+
+class State(StrEnum):
+    """How far something is."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
+    RUNS = "runs"
+    SUSPENDED = "suspended"
+    WAITS = "waits"
+
+
+class UnitAnswer(NamedTuple):
+    """One unit."""
+
+    part: Part
+    state: State
+    heads: Heads
+    reason: Reason | None = None  # where it waits
+    note: str = ""
+
+
+class Answer(NamedTuple):
+    """All of it."""
+
+    kind: str
+    key: Key
+    runtime: str
+    queue: str
+    state: State
+    reason: Reason | None  # of the whole
+    has_jobset: bool
+    now: datetime  # when it was asked
+    units: tuple[UnitAnswer, ...]
+    notes: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def waits(self) -> bool:
+        """Say whether something waits."""
+        return self.state in {State.WAITS, State.SUSPENDED}
+
+
+def answer(found: Found) -> Answer:
+    """Return what is to be told."""
+    plan = planned(found)
+    parts = parts_of(found, plan)
+    over = _over(found)
+    suspended = None if over else _suspended(found)
+    units = tuple(_unit(part, found, is_suspended=suspended is not None) for part in parts)
+    reason = over[1] if over else suspended or _of_all(found, plan, parts)
+    return Answer(
+        kind=found.kind,
+        key=found.key,
+        runtime=_runtime(found),
+        queue=_queue(found),
+        state=over[0] if over else _state(units, suspended, reason),
+        reason=reason,
+        has_jobset=found.jobset is not None,
+        now=found.now,
+        units=units,
+        notes=tuple(_notes(found)),
+        unknown=tuple(sorted(_unknown(found))),
+    )
+
+
+def _over(found: Found) -> tuple[State, Reason | None] | None:
+    conditions = found.trainjob.status.conditions if found.trainjob else ()
+    failed = _condition(conditions, "Failed")
+    if failed:
+        since = failed.last_transition_time or ""
+        return State.FAILED, Reason(failed.reason or "Failed", failed.message, since)
+    return (State.COMPLETE, None) if _condition(conditions, "Complete") else None
+
+
+def _condition(conditions: Iterable[Condition], name: str) -> Condition | None:
+    return next((it for it in conditions if it.type == name and it.status == "True"), None)
+
+
+def _suspended(found: Found) -> Reason | None:
+    """Say who has suspended it."""
+    job, jobset = found.trainjob, found.jobset
+    if job is None or not job.spec.suspend:
+        if job is not None and jobset is not None and jobset.spec.suspend:
+            name = jobset.metadata.name
+            sentence = f"its JobSet is suspended. It goes on when spec.suspend of {name} is false"
+            return Reason(Title.SUSPENDED, sentence)
+        return None
+    since = _condition(job.status.conditions, "Suspended")
+    kueue = job.metadata.labels.get(KUEUE_QUEUE)
+    evicted = job.metadata.annotations.get(EVICTED_BY)
+    if evicted:
+        sentence = f"its room was taken back: {evicted}. It goes on by itself"
+    elif kueue:
+        sentence = f"Kueue has not admitted it (queue {kueue}). It goes on when Kueue does"
+    else:
+        sentence = "somebody has suspended it. It goes on when spec.suspend is false"
+    return Reason(Title.SUSPENDED, sentence, since.last_transition_time or "" if since else "")
+
+
+def _of_all(found: Found, plan: Preview | None, parts: tuple[Part, ...]) -> Reason | None:
+    """Say what is in the way of all units."""
+    job = found.trainjob
+    manager = job.spec.managed_by if job else ""
+    if manager not in {"", TRAINJOB_CONTROLLER}:
+        sentence = f"spec.managedBy leaves it to {manager}: whoever that is knows how far it is"
+        return Reason(Title.LEFT_TO_OTHERS, sentence)
+    if job is not None and found.jobset is None and JOBSETS.plural not in found.unknown:
+        return _without_jobset(found)
+    blocks = [str(it) for it in plan.findings if it.blocks] if plan else []
+    if blocks:
+        return Reason("Misconfigured", f"it never runs as it is: {'; '.join(blocks)}")
+    if not parts:
+        return Reason(Title.PODS_MISSING, "it has no pods and no groups yet")
+    return None
+
+
+def _without_jobset(found: Found) -> Reason:
+    if not found.events:
+        silent = "Trainer has not made its JobSet, and has not said why"
+        who = "events may not be read" if "events" in found.unknown else "it may not run"
+        return Reason(Title.JOBSET_MISSING, f"{silent}: {who}")
+    last = max(found.events, key=event_time)
+    retries = "Trainer tries again by itself, ever more rarely; any change of the TrainJob, an "
+    retries += "annotation too, makes it try at once"
+    ours = "The webhook of trainer-kai has to answer. " if _WEBHOOK in last.message else ""
+    return Reason(Title.JOBSET_MISSING, f"{last.message}. {ours}{retries}", event_time(last))
+
+
+def _unit(part: Part, found: Found, *, is_suspended: bool) -> UnitAnswer:
+    heads = count(part.pods)
+    more = heads.unplaced + heads.starting
+    is_whole = heads.running + heads.done >= part.least
+    if part.is_over or (is_whole and heads.done and not heads.running and not more):
+        return UnitAnswer(part, State.COMPLETE, heads)
+    if is_suspended:
+        return UnitAnswer(part, State.SUSPENDED, heads)
+    if not is_whole or not heads.there:
+        return UnitAnswer(part, State.WAITS, heads, why_part(part, heads, found))
+    return UnitAnswer(part, State.RUNS, heads, note=_more(part, more))
+
+
+def _more(part: Part, more: int) -> str:
+    """Say what a unit that runs may still get."""
+    told = []
+    if part.later:
+        kept = part.found is not None and part.found.metadata.annotations.get(RESERVED)
+        room = ", and room for it is kept" if kept else ""
+        told.append(f"{', '.join(part.later)} comes when the others are Ready{room}")
+    if more:
+        told.append(f"it has what it needs; {more} more could run")
+    return "; ".join(told)
+
+
+def _state(units: Iterable[UnitAnswer], suspended: Reason | None, reason: Reason | None) -> State:
+    if suspended:
+        return State.SUSPENDED
+    states = {unit.state for unit in units}
+    return State.WAITS if reason or State.WAITS in states or not states else State.RUNS
+
+
+def _runtime(found: Found) -> str:
+    if found.trainjob is None:
+        return ""
+    reference = found.trainjob.spec.runtime_ref
+    return f"{reference.kind} {reference.name}"
+
+
+def _queue(found: Found) -> str:
+    named = [group.spec.queue for group in found.groups]
+    labels = [it.metadata.labels.get(QUEUE, "") for it in (found.jobset, found.trainjob) if it]
+    return next(filter(None, (*named, *labels)), "-")
+
+
+def _notes(found: Found) -> Iterable[str]:
+    for it in (found.trainjob, found.jobset):
+        if it is not None and it.metadata.deletion_timestamp:
+            kind = "TrainJob" if it is found.trainjob else "JobSet"
+            yield f"the {kind} is being deleted"
+
+
+def _unknown(found: Found) -> AbstractSet[str]:
+    """Return what may not be read and would say more: groups say all that a JobSet does."""
+    return found.unknown - {JOBSETS.plural} if found.groups else found.unknown

@@ -1,0 +1,289 @@
+"""Why a unit waits: one word and one sentence, which says what would change it.
+
+What is a fact by itself comes before what the scheduler said of it, for that may be old.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from trainer_kai.api.event import Event
+from trainer_kai.api.job import JobCounts
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.names import OUR_NAMESPACE, POD_GROUP, REPLICATED_JOB, SCHEDULER_LEASE
+from trainer_kai.api.podgroup import SchedulingCondition
+from trainer_kai.api.resources import JOBS
+from trainer_kai.cli.found import Found, SeenPod
+from trainer_kai.cli.parts import Heads, Part
+from trainer_kai.cli.titles import VERDICTS, Title
+from trainer_kai.policy.stages import COMPLETE, Edge
+
+__all__ = ["Reason", "event_time", "moment", "why_part"]
+
+_SILENT: Final = timedelta(minutes=2)  # clocks differ, and a leader renews every few seconds
+_FEW: Final = 3
+
+
+class Reason(NamedTuple):
+    """Why something waits."""
+
+    title: str
+    sentence: str
+    since: str = ""  # RFC 3339, where somebody has written it down
+
+
+def why_part(part: Part, heads: Heads, found: Found) -> Reason:
+    """Return the one reason why a unit waits."""
+    facts = (
+        _before_pods(part, heads, found),
+        _starting(part, heads),
+        _left(part, found),
+        _unscheduled(part, heads, found),
+        _said(part),
+        _ungrouped(part, found),
+        _missing(part, heads, found) if heads.there < part.least else None,
+        _held(part, heads),
+        _astray(part, found),
+        _marked(part),
+    )
+    return next(filter(None, facts), _silence_of_all(heads))
+
+
+def _before_pods(part: Part, heads: Heads, found: Found) -> Reason | None:
+    """Say why there are no pods at all."""
+    if heads.there:
+        return None
+    waits = [*_unreached(part.edges, found)]
+    if waits:
+        sentence = f"{'; '.join(waits)}. Its pods are made afterwards"
+        return Reason(Title.WAITING_FOR_STAGE, sentence)
+    return _missing(part, heads, found)
+
+
+def _unreached(edges: Iterable[Edge], found: Found) -> Iterator[str]:
+    """Yield what others have not reached yet."""
+    for edge in edges:
+        done, needed, what = _progress(edge, found)
+        if done < needed:
+            yield f"{edge.before} is not {edge.status}: {done} of {needed} of its {what} are"
+
+
+def _progress(edge: Edge, found: Found) -> tuple[int, int, str]:
+    """Return how many are that far, of how many, as the JobSet says it; else its pods do."""
+    is_complete = edge.status == COMPLETE
+    jobset = found.jobset
+    if jobset is not None:
+        counts = {it.name: it for it in jobset.status.replicated_jobs_status}
+        one = counts.get(edge.before, JobCounts(name=edge.before))
+        replicas = {it.name: it.replicas for it in jobset.spec.replicated_jobs}
+        done = one.succeeded + (0 if is_complete else one.ready)
+        return done, replicas.get(edge.before, 1), "Jobs"
+    pods = [it for it in found.pods if it.metadata.labels.get(REPLICATED_JOB) == edge.before]
+    over = sum(it.status.phase == "Succeeded" for it in pods)
+    ready = 0 if is_complete else sum(map(_is_ready, pods))
+    return over + ready, max(len(pods), 1), "pods"
+
+
+def _is_ready(pod: SeenPod) -> bool:
+    return any(it.type == "Ready" and it.status == "True" for it in pod.status.conditions)
+
+
+def _missing(part: Part, heads: Heads, found: Found) -> Reason:
+    exist = f"pods are missing: {heads.there} of {part.least} exist"
+    told = _last_failure(part, found)
+    if told:
+        return Reason(Title.PODS_MISSING, f"{exist}. {told}")
+    going = f" once {_pods(heads.going)} of it ended" if heads.going else ""
+    return Reason(Title.PODS_MISSING, f"{exist}. Their Jobs make the others{going}")
+
+
+def _last_failure(part: Part, found: Found) -> str:
+    """Return what was said last of pods that could not be made."""
+    prefixes = tuple(f"{found.key.name}-{name}-" for name in part.names)
+    told = [
+        it
+        for it in found.events
+        if it.involved_object.kind == JOBS.kind and it.involved_object.name.startswith(prefixes)
+    ]
+    if not told:
+        return ""
+    last = max(told, key=event_time)
+    return f"Job {last.involved_object.name}: {last.message}. It goes on when that can be made"
+
+
+def _starting(part: Part, heads: Heads) -> Reason | None:
+    """Say why pods that have their node do not run yet."""
+    if not heads.starting or heads.unplaced:
+        return None
+    pods = [it for it in part.pods if it.spec.node_name and it.status.phase == "Pending"]
+    why = Counter(filter(None, map(_holdup, pods)))
+    told = "; ".join(text for text, _ in why.most_common(_FEW)) or "its kubelet has not said why"
+    nodes = _some(sorted({pod.spec.node_name for pod in pods}))
+    do = "does" if heads.starting == 1 else "do"
+    begin = f"{_pods(heads.starting)} on {nodes} {do} not run yet"
+    return Reason(Title.STARTING, f"{begin}: {told}")
+
+
+def _holdup(pod: SeenPod) -> str:
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waits = status.state.waiting
+        if waits is not None and waits.reason != "PodInitializing":
+            return f"{waits.reason}: {waits.message}" if waits.message else waits.reason
+    return ""
+
+
+def _left(part: Part, found: Found) -> Reason | None:
+    """Say whose pods they are, if not ours."""
+    others = [pod for pod in _unplaced(part) if pod.spec.scheduler_name != found.scheduler_name]
+    if not others:
+        return None
+    whose = _some(sorted({pod.spec.scheduler_name or "nobody" for pod in others}))
+    words = next(filter(None, map(_words, others)), "it has said nothing of them yet")
+    sentence = f"{_pods(len(others))} {_do(len(others), 'wait')} for {whose}, not for us: {words}"
+    return Reason(Title.LEFT_TO_OTHERS, sentence)
+
+
+def _unscheduled(part: Part, heads: Heads, found: Found) -> Reason | None:
+    is_flat = part.found is not None and not part.found.spec.sub_groups
+    if found.leases is None or is_flat or not heads.unplaced:
+        return None
+    last = _said(part)
+    if not found.leases and last is not None:
+        return None  # it is installed somewhere else
+    text = _silence(found.leases, found.now)
+    if not text:
+        return None
+    more = f". The last that was said of it: {last.title}: {last.sentence}" if last else ""
+    return Reason(Title.NOBODY_SCHEDULES, f"{text}. It goes on when the scheduler runs{more}")
+
+
+def _silence(leases: Iterable[Lease], now: datetime) -> str:
+    """Say that nobody leads, judging by the Lease of the scheduler; "" where somebody may."""
+    lease = next(iter(leases), None)
+    if lease is None:
+        name = f"{OUR_NAMESPACE}/{SCHEDULER_LEASE}"
+        return f"no scheduler has ever run, or not in its namespace: there is no Lease {name}"
+    name, spec = str(lease.metadata.key), lease.spec
+    if not spec.holder_identity:
+        return f"no scheduler runs: nobody holds the Lease {name} since {spec.renew_time}"
+    renewed = moment(spec.renew_time)
+    if renewed is None or now - renewed <= _SILENT:
+        return ""
+    whose = spec.holder_identity.partition("_")[0]
+    return f"no scheduler runs: {whose} has not renewed the Lease {name} since {spec.renew_time}"
+
+
+def _said(part: Part) -> Reason | None:
+    """Return what a scheduler has written on the group; an external one's as it is."""
+    conditions = part.found.status.scheduling_conditions if part.found else ()
+    for it in reversed(conditions):
+        ours = next((one for one in reversed(it.reasons) if one.reason in VERDICTS), None)
+        if ours is not None:
+            return Reason(ours.reason, ours.message or it.message, it.last_transition_time)
+    return _as_it_is(conditions[-1]) if conditions else None
+
+
+def _as_it_is(condition: SchedulingCondition) -> Reason:
+    reasons = [
+        f"{it.reason}: {it.message}" if it.message else it.reason for it in condition.reasons
+    ]
+    sentence = condition.message or "; ".join(reasons) or "nothing more is said"
+    title = condition.reasons[-1].reason if condition.reasons else condition.reason
+    return Reason(title or condition.type, sentence, condition.last_transition_time)
+
+
+def _ungrouped(part: Part, found: Found) -> Reason | None:
+    if part.found is not None or "podgroups" in found.unknown:
+        return None
+    named = sorted({it.metadata.annotations.get(POD_GROUP, "") for it in _unplaced(part)} - {""})
+    if named:
+        begin = f"its pods are in the PodGroup {_some(named)}, which does not exist"
+    elif part.group:
+        begin = f"its pods name no PodGroup, and {part.group} does not exist"
+    else:
+        begin = "its pods name no PodGroup"
+    who = "It goes on when the podgrouper, or whoever groups them, makes it"
+    return Reason(Title.GROUP_MISSING, f"{begin}. {who}")
+
+
+def _held(part: Part, heads: Heads) -> Reason | None:
+    if heads.gated and heads.gated == heads.unplaced:
+        gates = sorted({it.name for pod in _unplaced(part) for it in pod.spec.scheduling_gates})
+        begin = f"{_pods(heads.gated)} {'is' if heads.gated == 1 else 'are'} gated"
+        return Reason(Title.GATED, f"{begin}. It goes on when these gates are gone: {_some(gates)}")
+    if heads.promised:
+        nodes = sorted({it.status.nominated_node_name for it in _unplaced(part)} - {""})
+        begin = f"{_pods(heads.promised)} {'has' if heads.promised == 1 else 'have'} the promise"
+        return Reason(
+            Title.WAITING_FOR_VICTIMS, f"{begin} of {_some(nodes)}, and can start when others left"
+        )
+    return None
+
+
+def _astray(part: Part, found: Found) -> Reason | None:
+    queue = part.found.spec.queue if part.found else ""
+    if found.queues.get(queue, True):
+        return None
+    how = "It goes on when that is made, or when it is suspended and resumed with another"
+    return Reason(Title.QUEUE_MISSING, f"queue {queue} does not exist. {how}")
+
+
+def _marked(part: Part) -> Reason | None:
+    """Return what is written on pods, for whoever may not read groups."""
+    words = next(filter(None, map(_words, _unplaced(part))), "")
+    title, _, sentence = words.partition(": ")
+    if title in VERDICTS:
+        return Reason(title, sentence)
+    return Reason("Unschedulable", words) if words else None
+
+
+def _silence_of_all(heads: Heads) -> Reason:
+    begun = heads.running + heads.starting
+    begin = f"{_pods(begun)} of it {_do(begun, 'run')}, and " if begun else ""
+    who = f"{_pods(heads.unplaced)} {_do(heads.unplaced, 'wait')}"
+    end = "nobody has said why yet. If that stays so, the scheduler may not run"
+    return Reason(Title.NOTHING_SAID, f"{begin}{who}: {end}")
+
+
+def _words(pod: SeenPod) -> str:
+    return next(
+        (it.message for it in pod.status.conditions if it.type == "PodScheduled" and it.message), ""
+    )
+
+
+def _unplaced(part: Part) -> list[SeenPod]:
+    over = ("Succeeded", "Failed")
+    return [
+        pod
+        for pod in part.pods
+        if not (pod.spec.node_name or pod.metadata.deletion_timestamp or pod.status.phase in over)
+    ]
+
+
+def event_time(event: Event) -> str:
+    """Return when it happened last, to be compared with others."""
+    times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
+    return max(it or "" for it in times)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time that somebody has written down; None for none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more
+
+
+def _pods(number: int) -> str:
+    return f"{number} pod{'s' * (number != 1)}"
+
+
+def _do(number: int, verb: str) -> str:
+    return f"{verb}s" if number == 1 else verb

@@ -1,0 +1,50 @@
+"""Why something waits, in one word: those of the scheduler, and those that only a look can find.
+
+The scheduler's are spelt here once more, for it takes as long to import as the whole answer may
+take; a test compares them.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["VERDICTS", "Title"]
+
+
+class Title(StrEnum):
+    """The words that `why` has to find by itself."""
+
+    # Of the scheduler, too.
+    PODS_MISSING = "PodsMissing"
+    QUEUE_MISSING = "QueueMissing"
+    WAITING_FOR_STAGE = "WaitingForStage"
+    WAITING_FOR_VICTIMS = "WaitingForVictims"
+    # Of nobody else.
+    GATED = "Gated"
+    GROUP_MISSING = "GroupMissing"
+    JOBSET_MISSING = "JobSetMissing"
+    LEFT_TO_OTHERS = "LeftToOthers"
+    NOBODY_SCHEDULES = "NobodySchedules"
+    NOTHING_SAID = "NothingSaid"
+    STARTING = "Starting"
+    SUSPENDED = "Suspended"
+
+
+VERDICTS: Final = frozenset(
+    {
+        "Misconfigured",
+        "ForbiddenQueue",
+        "QueueMissing",
+        "PodsMissing",
+        "WaitingForStage",
+        "StageStalled",
+        "ExceedsLimit",
+        "NonPreemptibleOverQuota",
+        "NoNodeMatches",
+        "TopologyUnfit",
+        "Fragmented",
+        "NoCapacity",
+        "PreemptionDelay",
+        "WaitingForVictims",
+        "WaitingForBind",
+    }
+)
