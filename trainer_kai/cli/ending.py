@@ -42,7 +42,7 @@ class QueueEnd(NamedTuple):
     parent: str
     quota: tuple[int, ...]
     limit: tuple[int, ...]
-    fair_share: tuple[float, ...]
+    fair_share: tuple[float, ...]  # none where nobody knows it
     allocated: tuple[int, ...]
     requested: tuple[int, ...]
 

@@ -8,21 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from scheduler.core.model import UNBOUND, Kind
 from trainer_kai.api.meta import Key
-from trainer_kai.cli.ending import NodeEnd, QueueEnd
+from trainer_kai.cli.ending import NodeEnd
+from trainer_kai.cli.queuetables import queue_tables
 from trainer_kai.cli.simulation import Outcome
-from trainer_kai.cli.table import WIDEST, table, wrapped
+from trainer_kai.cli.table import WIDEST, cut, fitted, wrapped
 
-__all__ = ["bar", "cut", "picture"]
+__all__ = ["bar", "picture"]
 
 _NAME: Final = 40  # columns of a node's name
 _QUEUE: Final = 32  # and of a queue's beside a unit
-_LEAST: Final = 16  # to which a name is cut
 _BAR: Final = 16  # devices that are drawn one by one
 _MANY: Final = 50  # units, nodes, and lines of what happens
 _FEW: Final = 16  # pods that are named
-_TITLES: Final = {Kind.GPU: "GPUS", Kind.CPU: "CPUS", Kind.MEMORY: "MEMORY"}
 _LEGEND: Final = "# used   = reserved   ~ being released   . idle"
 _EVENTS: Final = (
     ("bound", "binds"),
@@ -33,85 +31,9 @@ _EVENTS: Final = (
 
 def picture(outcome: Outcome, width: int = WIDEST) -> str:
     """Return the whole picture."""
-    parts = [*_queues(outcome.ending.queues), _units(outcome, width), _nodes(outcome, width)]
+    parts = [*queue_tables(outcome.ending.queues), _units(outcome, width), _nodes(outcome, width)]
     parts += _cycles(outcome.document["cycles"], width)
     return "\n\n".join(filter(None, parts))
-
-
-def cut(text: str, width: int) -> str:
-    """Return a text that is not wider than so many columns."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _fitted(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; where it would be too wide, its first column is cut."""
-    text = table(headings, rows)
-    over = max(map(len, text.splitlines())) - WIDEST
-    if over <= 0:
-        return text
-    width = max(max(len(row[0]) for row in rows) - over, _LEAST)
-    return table(headings, [(cut(row[0], width), *row[1:]) for row in rows])
-
-
-def _queues(queues: Sequence[QueueEnd]) -> Iterator[str]:
-    """Yield a table for each kind that somebody bounds, and for GPUs where there are some."""
-    for kind in (Kind.GPU, Kind.CPU, Kind.MEMORY):
-        if not any(_is_told(queue, kind) for queue in queues):
-            continue
-        rows = [
-            (
-                "  " * depth + queue.name,
-                _amount(queue.quota[kind], kind),
-                _amount(queue.limit[kind], kind),
-                _amount(queue.fair_share[kind], kind),
-                _amount(queue.allocated[kind], kind),
-                _borrowed(queue, kind),
-                _amount(max(queue.requested[kind] - queue.allocated[kind], 0), kind),
-            )
-            for depth, queue in _tree(queues)
-        ]
-        headings = (_TITLES[kind], "QUOTA", "LIMIT", "FAIR SHARE", "USED", "BORROWED", "WAITING")
-        yield _fitted(headings, rows)
-
-
-def _is_told(queue: QueueEnd, kind: Kind) -> bool:
-    if kind == Kind.GPU:
-        return bool(queue.allocated[kind] or queue.requested[kind] or queue.quota[kind] > 0)
-    return queue.quota[kind] > 0 or queue.limit[kind] != UNBOUND
-
-
-def _tree(queues: Sequence[QueueEnd]) -> Iterator[tuple[int, QueueEnd]]:
-    """Yield each queue below its parent; those without a way up, which take nobody, come last."""
-    shown = set()
-    for depth, queue in _below(queues, "", 0):
-        shown.add(queue.name)
-        yield depth, queue
-    yield from ((0, queue) for queue in queues if queue.name not in shown)
-
-
-def _below(queues: Sequence[QueueEnd], parent: str, depth: int) -> Iterator[tuple[int, QueueEnd]]:
-    for queue in queues:
-        if queue.parent == parent:
-            yield depth, queue
-            yield from _below(queues, queue.name, depth + 1)
-
-
-def _amount(amount: float, kind: Kind) -> str:
-    if amount == UNBOUND:
-        return "-"
-    if kind == Kind.MEMORY:
-        return f"{_number(amount / 2**30)}Gi"
-    return _number(amount / 1000)
-
-
-def _number(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")
-
-
-def _borrowed(queue: QueueEnd, kind: Kind) -> str:
-    quota = queue.quota[kind]
-    more = max(queue.allocated[kind] - quota, 0) if quota != UNBOUND else 0
-    return _amount(more, kind) if more else "-"
 
 
 def _units(outcome: Outcome, width: int) -> str:
@@ -126,7 +48,7 @@ def _units(outcome: Outcome, width: int) -> str:
         placed, waiting = outcome.counts.get(key, (0, 0))
         queue, verdict = cut(group["queue"], _QUEUE), group["verdict"] or "-"
         rows.append((str(key), queue, str(placed), str(waiting), verdict))
-    head, *lines = _fitted(("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows).splitlines()
+    head, *lines = fitted(("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows).splitlines()
     text = [head]
     for group, line in zip(shown, lines, strict=True):
         text.append(line)

@@ -28,6 +28,7 @@ from trainer_kai.cli.ending import Ending
 
 __all__ = [
     "Eviction",
+    "amounts_json",
     "cycle_json",
     "devices_of",
     "evictions_of",
@@ -101,9 +102,9 @@ def states_json(
         "queues": [
             {
                 "name": queue.name,
-                "fairShare": _amounts(queue.fair_share),
-                "allocated": _amounts(queue.allocated),
-                "requested": _amounts(queue.requested),
+                "fairShare": amounts_json(queue.fair_share),
+                "allocated": amounts_json(queue.allocated),
+                "requested": amounts_json(queue.requested),
             }
             for queue in end.queues
         ],
@@ -218,7 +219,8 @@ def _sorted(items: Iterable[Json]) -> list[Json]:
     return sorted(items, key=lambda it: tuple(it.values())[:2])
 
 
-def _amounts(row: tuple[float, ...]) -> Json:
+def amounts_json(row: tuple[float, ...]) -> Json:
+    """Return amounts by kind."""
     return {name: _number(row[kind], unit) for name, kind, unit in _KINDS}
 
 

@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["WIDEST", "screen_width", "table", "wrapped"]
+__all__ = ["WIDEST", "cut", "fitted", "screen_width", "table", "wrapped"]
 
 WIDEST: Final = 100
 _NARROWEST: Final = 60
+_LEAST: Final = 16  # to which a name is cut
 _GAP: Final = "   "
 
 
@@ -35,3 +36,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text that is not wider than so many columns."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def fitted(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; where it would be too wide, its first column is cut."""
+    text = table(headings, rows)
+    over = max(map(len, text.splitlines())) - WIDEST
+    if over <= 0:
+        return text
+    width = max(max(len(row[0]) for row in rows) - over, _LEAST)
+    return table(headings, [(cut(row[0], width), *row[1:]) for row in rows])
