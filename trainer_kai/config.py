@@ -13,6 +13,8 @@ import difflib
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -146,17 +148,21 @@ def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]
 def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tuple[S, _Values]:
     reading = _Reading(model)
     flags = list(_flags(argv))
+    sections = {name[:at] for name in reading.table for at, it in enumerate(name) if it == "."}
     for it in flags:
         if isinstance(it, _Entry) and it.key == "--config":
-            reading.hear(_file(it), reading.table)
+            reading.hear(_file(it, sections), reading.table)
     by_variable = {setting.variable: setting for setting in reading.table.values()}
     reading.hear(_variables(environ, by_variable), by_variable)
     by_flag = {setting.flag: setting for setting in reading.table.values()}
     reading.hear((it for it in flags if it[0] not in _OPTIONS), by_flag)
     nested: dict[str, Any] = {}
     for name, (value, _) in reading.values.items():
-        section, _, last = name.rpartition(".")
-        (nested.setdefault(section, {}) if section else nested)[last] = value
+        *path, last = name.split(".")
+        inner = nested
+        for section in path:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
     try:
         if reading.faults:
             raise ConfigError(reading.faults)
@@ -165,7 +171,7 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
         raise ConfigError(_together(reading.values, it) for it in error.errors()) from None
 
 
-def _file(flag: _Entry) -> Iterator[_Found]:
+def _file(flag: _Entry, known: AbstractSet[str]) -> Iterator[_Found]:
     """Read the keys of a YAML file, those in a section with its name before a point."""
     if not flag.text:
         yield FieldError(flag.label, "needs a value")
@@ -181,12 +187,14 @@ def _file(flag: _Entry) -> Iterator[_Found]:
         yield FieldError(flag.label, f"needs a file that can be read: {error}")
     else:
         if isinstance(root, yaml.MappingNode):
-            yield from _mapping(root, path, "")
+            yield from _mapping(root, path, "", known)
         elif root is not None and not root.tag.endswith(":null"):
             yield FieldError(path, "should be a mapping from settings to values")
 
 
-def _mapping(node: yaml.MappingNode, path: str, section: str) -> Iterator[_Found]:
+def _mapping(
+    node: yaml.MappingNode, path: str, section: str, known: AbstractSet[str]
+) -> Iterator[_Found]:
     sections: set[str] = set()
     for key, value in node.value:
         label = f"{path}:{key.start_mark.line + 1}"
@@ -199,9 +207,9 @@ def _mapping(node: yaml.MappingNode, path: str, section: str) -> Iterator[_Found
             yield _Entry(name, text, f"{label} {name}")
         elif name in sections:
             yield FieldError(f"{label} {name}", "is given more than once")
-        elif isinstance(value, yaml.MappingNode) and not section:
+        elif isinstance(value, yaml.MappingNode) and (not section or name in known):
             sections.add(name)
-            yield from _mapping(value, path, name)
+            yield from _mapping(value, path, name, known)
         else:
             yield FieldError(f"{label} {name}", "should be one value")
 
@@ -266,12 +274,12 @@ def _help(model: type[BaseModel]) -> str:
 def _effective(values: _Values) -> str:
     """Write all settings as a file that would be read back as the same, with their sources."""
     lines: list[str] = []
-    last = ""
+    open_: list[str] = []
     for name, (value, label) in values.items():
-        section, _, key = name.rpartition(".")
-        if section not in ("", last):
-            lines.append(f"{section}:")
-        last = section
+        *path, key = name.split(".")
+        same = sum(1 for _ in takewhile(lambda it: it[0] == it[1], zip(path, open_, strict=False)))
+        lines += (f"{'  ' * depth}{path[depth]}:" for depth in range(same, len(path)))
+        open_ = path
         written = yaml.safe_dump(value, width=sys.maxsize).removesuffix("\n...\n").rstrip("\n")
-        lines.append(f"{'  ' if section else ''}{key}: {written}  # {label}")
+        lines.append(f"{'  ' * len(path)}{key}: {written}  # {label}")
     return "\n".join(lines)

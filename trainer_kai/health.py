@@ -59,6 +59,9 @@ class Health:
 
     def needs(self, name: str, why_not: Check) -> None:
         """Have a condition asked for whenever somebody wants to know: *why_not* says what lacks."""
+        if name in self._needs:
+            message = f"there is a condition of the name {name} already"
+            raise ValueError(message)
         self._needs[name] = why_not
 
     def check(self, name: str, check: Check) -> None:
@@ -68,6 +71,10 @@ class Health:
             raise ValueError(message)
         self._checks[name] = check
 
+    def part(self, name: str) -> "Health":
+        """Return what one of several programs in this process is handed: its names begin so."""
+        return _Part(self, name)
+
     def readiness(self) -> dict[str, str | None]:
         """Return each condition and why it does not hold, or None."""
         return self._missing | {name: why_not() or None for name, why_not in self._needs.items()}
@@ -75,6 +82,49 @@ class Health:
     def liveness(self) -> dict[str, str | None]:
         """Ask each check."""
         return {name: check() for name, check in self._checks.items()}
+
+
+class _Part(Health):
+    """The conditions and checks of one program among those of the process."""
+
+    def __init__(self, whole: Health, name: str) -> None:
+        self._whole = whole
+        self._name = name
+
+    @property
+    def picture(self) -> Picture | None:
+        return self._whole.picture
+
+    @picture.setter
+    def picture(self, picture: Picture | None) -> None:
+        self._whole.picture = picture
+
+    def started(self) -> None:
+        """Say nothing: only the process knows when all of them are set up."""
+
+    def stopping(self) -> None:
+        self._whole.stopping()
+
+    def ready(self, name: str) -> None:
+        self._whole.ready(f"{self._name}: {name}")
+
+    def not_ready(self, name: str, why: str) -> None:
+        self._whole.not_ready(f"{self._name}: {name}", why)
+
+    def needs(self, name: str, why_not: Check) -> None:
+        self._whole.needs(f"{self._name}: {name}", why_not)
+
+    def check(self, name: str, check: Check) -> None:
+        self._whole.check(f"{self._name}: {name}", check)
+
+    def part(self, name: str) -> Health:
+        return _Part(self._whole, f"{self._name}: {name}")
+
+    def readiness(self) -> dict[str, str | None]:
+        return self._whole.readiness()
+
+    def liveness(self) -> dict[str, str | None]:
+        return self._whole.liveness()
 
 
 class Heartbeat:

@@ -6,7 +6,7 @@ the README are made of them. No setting holds a secret, and none may: all are pr
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
@@ -15,6 +15,7 @@ from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_LEASE, 
 
 __all__ = [
     "PROCESSES",
+    "AllSettings",
     "Health",
     "Leader",
     "Log",
@@ -37,6 +38,8 @@ def _kubernetes_name(value: str) -> str:
 
 _Name = Annotated[str, AfterValidator(_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
+S = TypeVar("S", bound="Settings")
+
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -160,17 +163,25 @@ class Tls(_Model):
     """More host names and addresses for the certificate to name, with commas between them."""
 
 
-class WebhookSettings(Settings):
-    """The settings of the webhook."""
+class WebhookPart(_Model):
+    """What only the webhook has."""
 
     server: Server = Server()
     tls: Tls = Tls()
 
 
-class PodgrouperSettings(Settings):
-    """The settings of the podgrouper."""
+class WebhookSettings(WebhookPart, Settings):
+    """The settings of the webhook."""
+
+
+class PodgrouperPart(_Model):
+    """What only the podgrouper has."""
 
     leader: Leader = Leader(name="trainer-kai-podgrouper")
+
+
+class PodgrouperSettings(PodgrouperPart, Settings):
+    """The settings of the podgrouper."""
 
 
 class Policies(_Model):
@@ -192,14 +203,31 @@ class Policies(_Model):
     """Resources of nodes that are whole GPUs, with commas between them."""
 
 
-class SchedulerSettings(Settings):
-    """The settings of the scheduler."""
+class SchedulerPart(_Model):
+    """What only the scheduler has."""
 
     repair_grace_s: _Seconds = 60.0
     """How long a unit may run without all of its pods before it gives up its nodes whole."""
 
     leader: Leader = Leader(name=SCHEDULER_LEASE)
     policies: Policies = Policies()
+
+
+class SchedulerSettings(SchedulerPart, Settings):
+    """The settings of the scheduler."""
+
+
+class AllSettings(Settings):
+    """The settings of all three in one process."""
+
+    webhook: WebhookPart = WebhookPart()
+    podgrouper: PodgrouperPart = PodgrouperPart()
+    scheduler: SchedulerPart = SchedulerPart()
+
+    def of(self, model: type[S], part: _Model) -> S:
+        """Return what one of them would be told alone."""
+        shared = {name: getattr(self, name) for name in Settings.model_fields}
+        return model.model_validate({**shared, **dict(part)})
 
 
 PROCESSES: Final[Mapping[str, type[Settings]]] = {

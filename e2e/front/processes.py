@@ -25,6 +25,7 @@ from e2e.cluster.programs import Program
 from tests.support.tree import ROOT
 
 __all__ = [
+    "ALL",
     "NAMESPACE",
     "PODGROUPER",
     "SCHEDULER",
@@ -57,6 +58,7 @@ class Part(NamedTuple):
     module: str
     account: str
     environment: Mapping[str, str] = {}
+    arguments: tuple[str, ...] = ()
 
 
 WEBHOOK: Final = Part(
@@ -72,6 +74,22 @@ WEBHOOK: Final = Part(
 )
 PODGROUPER: Final = Part("podgrouper", "trainer_kai.podgrouper", "trainer-kai-podgrouper", _LEADING)
 SCHEDULER: Final = Part("scheduler", "scheduler", "trainer-kai-scheduler", _LEADING)
+ALL: Final = Part(
+    "all",
+    "trainer_kai.cli",
+    SCHEDULER.account,
+    {
+        f"TRAINER_KAI_{part.name.upper()}_{name.removeprefix('TRAINER_KAI_')}": text
+        for part in (WEBHOOK, PODGROUPER, SCHEDULER)
+        for name, text in part.environment.items()
+    },
+    ("run", "all"),
+)
+# Whoever is the webhook, and how it is told its port.
+_SERVES: Final = {
+    "webhook": "TRAINER_KAI_SERVER_PORT",
+    "all": "TRAINER_KAI_WEBHOOK_SERVER_PORT",
+}
 
 
 class OurProcess:
@@ -137,10 +155,10 @@ async def running(
         "TRAINER_KAI_HEALTH_ADDRESS": _LOOPBACK,
         "TRAINER_KAI_HEALTH_PORT": f"{health}",
         **part.environment,
-        **({"TRAINER_KAI_SERVER_PORT": f"{webhook_port(cluster)}"} if part is WEBHOOK else {}),
+        **({_SERVES[part.name]: f"{webhook_port(cluster)}"} if part.name in _SERVES else {}),
         **(settings or {}),
     }
-    argv = [sys.executable, "-m", part.module, "--kubeconfig", str(kubeconfig)]
+    argv = [sys.executable, "-m", part.module, *part.arguments, "--kubeconfig", str(kubeconfig)]
     process = Process(Program(part.name, argv, environment), folder / f"{part.name}.log")
     ours = OurProcess(process, f"http://{_LOOPBACK}:{health}/readyz")
     try:

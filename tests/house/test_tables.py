@@ -6,7 +6,7 @@ from tests.support.case import Case, ids
 from tests.support.tables import README, TABLES, rows, with_tables
 from trainer_kai.config import settings_of
 from trainer_kai.metrics import metrics_of
-from trainer_kai.settings import PROCESSES
+from trainer_kai.settings import PROCESSES, AllSettings
 
 TEXT = "before\n<!-- a:begin -->\nold\n<!-- a:end -->\nafter\n"
 
@@ -42,6 +42,7 @@ def test_every_setting_and_every_metric_is_in_the_readme() -> None:
     names = settings | {metric.name for metric in metrics_of().values()}
 
     assert sorted(name for name in names if f"| `{name}` |" not in text) == []
+    assert sorted(name for name in settings_of(AllSettings) if f"`{name}`" not in text) == []
 
 
 def test_the_tables_are_current() -> None:

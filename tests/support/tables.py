@@ -11,7 +11,7 @@ from typing import Final
 from tests.support.tree import ROOT
 from trainer_kai.config import Setting, settings_of
 from trainer_kai.metrics import metrics_of
-from trainer_kai.settings import PROCESSES
+from trainer_kai.settings import PROCESSES, AllSettings
 
 __all__ = ["README", "TABLES", "metrics_table", "rows", "settings_table", "with_tables"]
 
@@ -28,13 +28,16 @@ def rows(*columns: str, body: Iterable[Iterable[str]]) -> str:
 def settings_table() -> str:
     """Return every setting of every process, those that several share once."""
     by_process = {name: settings_of(model) for name, model in PROCESSES.items()}
-    names = dict.fromkeys(name for table in by_process.values() for name in table)
+    every = dict.fromkeys(name for table in by_process.values() for name in table)
+    in_one = settings_of(AllSettings)
     body = []
-    for name in names:
+    for name in every:
         having = {it: table[name] for it, table in by_process.items() if name in table}
         doc = next(iter(having.values())).doc
-        body.append([f"`{name}`", _default(having), doc, _whose(having)])
-    return rows("setting", "default", "what it is", "of", body=body)
+        names = ", ".join(f"`{it}.{name}`" for it in having)
+        called = "the same" if name in in_one else names
+        body.append([f"`{name}`", _default(having), doc, _whose(having), called])
+    return rows("setting", "default", "what it is", "of", "in `run all`", body=body)
 
 
 def _default(having: Mapping[str, Setting]) -> str:

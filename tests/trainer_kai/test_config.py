@@ -12,16 +12,23 @@ import yaml
 from tests.support.case import Case, ids
 from trainer_kai.config import Setting, _read, load, settings_of
 from trainer_kai.errors import ConfigError
-from trainer_kai.settings import PROCESSES, SchedulerSettings, Settings
+from trainer_kai.settings import (
+    PROCESSES,
+    AllSettings,
+    PodgrouperSettings,
+    SchedulerSettings,
+    Settings,
+)
 
 Sources: TypeAlias = tuple[str, Mapping[str, str], Sequence[str]]  # file, environment, flags
 
 LEVEL = "TRAINER_KAI_LOG_LEVEL"
 IN_FILE = "log: {level: debug}"
 
+MODELS: Mapping[str, type[Settings]] = {**PROCESSES, "all": AllSettings}
 EVERY_SETTING = [
     pytest.param(model, setting, id=f"{process} {setting.name}")
-    for process, model in PROCESSES.items()
+    for process, model in MODELS.items()
     for setting in settings_of(model).values()
 ]
 
@@ -319,8 +326,10 @@ def test_each_setting_can_be_given_in_each_way(
     """Its default, written down, is heard from every source and read back as the same."""
     text = str(setting.default)
     *section, key = setting.name.split(".")
-    entry = {key: text}
-    file.write_text(yaml.safe_dump({section[0]: entry} if section else entry))
+    entry: dict[str, Any] = {key: text}
+    for name in reversed(section):
+        entry = {name: entry}
+    file.write_text(yaml.safe_dump(entry))
     label = f"{file}:{len(section) + 1} {setting.name}"
     ways: dict[str, tuple[list[str], dict[str, str]]] = {
         label: (["--config", str(file)], {}),
@@ -359,3 +368,16 @@ def test_each_process_has_a_lease_of_its_own(process: str) -> None:
     assert (
         load(PROCESSES[process], [], {}).model_dump()["leader"]["name"] == f"trainer-kai-{process}"
     )
+
+
+def test_all_in_one_have_their_own_behind_their_names(file: Path) -> None:
+    """What they share stands once; each is told what it would be told alone."""
+    file.write_text("mode: external\npodgrouper: {leader: {lease_s: 30}}\n")
+    argv = ["--config", str(file), "--scheduler-leader-name=x"]
+
+    both = load(AllSettings, argv, {"TRAINER_KAI_LOG_LEVEL": "debug"})
+
+    argv = ["--mode=external", "--leader-lease-s=30", "--log-level=debug"]
+    assert both.of(PodgrouperSettings, both.podgrouper) == load(PodgrouperSettings, argv, {})
+    argv = ["--mode=external", "--leader-name=x", "--log-level=debug"]
+    assert both.of(SchedulerSettings, both.scheduler) == load(SchedulerSettings, argv, {})

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.tree import ROOT
-from trainer_kai.config import load, settings_of
-from trainer_kai.settings import SchedulerSettings
+from trainer_kai.config import load, read_or_exit, settings_of
+from trainer_kai.settings import AllSettings, SchedulerSettings
 
 
 @pytest.fixture
@@ -85,6 +85,18 @@ def test_a_process_prints_its_settings_with_their_sources(file: Path) -> None:
         ["--context=a: b # c", "--default-queue=on", "--leader-lease-s=30", "--log-level=debug"],
         {},
     )
+
+
+def test_settings_of_several_programs_are_printed_as_a_file(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However deep they lie."""
+    argv = ["--webhook-server-port=1", "--scheduler-leader-lease-s=30", "--mode=external"]
+    with pytest.raises(SystemExit):
+        read_or_exit(AllSettings, [*argv, "--print-config"], {})
+    file.write_text(capsys.readouterr().out)
+
+    assert load(AllSettings, ["--config", str(file)], {}) == load(AllSettings, argv, {})
 
 
 def test_a_process_explains_its_settings_whatever_else_is_wrong() -> None:

@@ -325,3 +325,44 @@ async def test_a_snapshot_comes_in_pieces(asked: Asked) -> None:
 
     asked.health.picture = pieces
     assert await asked.ask("/snapshot") == (200, "[1,2]")
+
+
+def test_programs_in_one_process_do_not_take_each_others_names() -> None:
+    """The same condition of two of them is two, and the process is ready when both hold."""
+    health = Health()
+    one, other = health.part("one"), health.part("other")
+    one.needs("pods followed", lambda: None)
+    other.needs("pods followed", lambda: "not yet")
+    other.check("planning", lambda: "it hangs")
+    one.not_ready("certificate", "none")
+    one.ready("certificate")
+    one.started()
+
+    assert health.readiness() == {
+        "started": "not yet",
+        "one: pods followed": None,
+        "other: pods followed": "not yet",
+        "one: certificate": None,
+    }
+    assert health.liveness() == {"other: planning": "it hangs"}
+    one.stopping()
+    assert health.readiness()["started"] == "the process is stopping"
+
+
+async def test_the_snapshot_of_one_program_is_that_of_the_process(asked: Asked) -> None:
+    """Only the scheduler has one."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"[]"
+
+    asked.health.part("scheduler").picture = pieces
+    assert await asked.ask("/snapshot") == (200, "[]")
+
+
+def test_a_condition_is_named_once() -> None:
+    """The later one would hide the earlier."""
+    health = Health()
+    health.needs("pods followed", lambda: "not yet")
+
+    with pytest.raises(ValueError, match="pods followed already"):
+        health.needs("pods followed", lambda: None)

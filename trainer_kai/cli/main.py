@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from trainer_kai.cli.plan import add_plan
 from trainer_kai.cli.queues import add_queue
+from trainer_kai.cli.run import add_run
 from trainer_kai.cli.simulate import add_simulate
 from trainer_kai.cli.why import add_why
 from trainer_kai.errors import ConfigError
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_simulate(commands)
     add_why(commands)
     add_queue(commands)
+    add_run(commands)
     args = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show it is no failure

@@ -6,7 +6,7 @@ Whoever wants to build them otherwise uses their classes; nothing here has a sta
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -48,10 +48,13 @@ class Basis(NamedTuple):
 
 
 def run_process(
-    name: str, model: type[S], program: Callable[[Runner, Basis, S], Awaitable[None]]
+    name: str,
+    model: type[S],
+    program: Callable[[Runner, Basis, S], Awaitable[None]],
+    argv: Sequence[str] | None = None,
 ) -> int:
     """Be a process: read the settings, begin, run *program* until told to stop; the exit code."""
-    settings = read_or_exit(model, sys.argv[1:], os.environ)
+    settings = read_or_exit(model, sys.argv[1:] if argv is None else argv, os.environ)
     clock = SystemClock()
     configure(clock, layout=settings.log.format, level=settings.log.level)
 
