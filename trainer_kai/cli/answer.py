@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import (
     EVICTED_BY,
@@ -120,12 +122,21 @@ def _suspended(found: Found) -> Reason | None:
     kueue = job.metadata.labels.get(KUEUE_QUEUE)
     evicted = job.metadata.annotations.get(EVICTED_BY)
     if evicted:
-        sentence = f"its room was taken back: {evicted}. It goes on by itself"
+        sentence = f"it was taken off its nodes: {_why_evicted(evicted)}. It goes on by itself"
     elif kueue:
         sentence = f"Kueue has not admitted it (queue {kueue}). It goes on when Kueue does"
     else:
         sentence = "somebody has suspended it. It goes on when spec.suspend is false"
     return Reason(Title.SUSPENDED, sentence, since.last_transition_time or "" if since else "")
+
+
+def _why_evicted(record: str) -> str:
+    """Return why, out of what the scheduler notes on a TrainJob; else the note."""
+    try:
+        told = msgspec.json.decode(record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return record
+    return str(told["why"]) if isinstance(told, dict) and told.get("why") else record
 
 
 def _of_all(found: Found, plan: Preview | None, parts: tuple[Part, ...]) -> Reason | None:

@@ -40,7 +40,7 @@ def why_part(part: Part, heads: Heads, found: Found) -> Reason:
         _starting(part, heads),
         _left(part, found),
         _unscheduled(part, heads, found),
-        _said(part),
+        _explained(part, found),
         _ungrouped(part, found),
         _missing(part, heads, found) if heads.there < part.least else None,
         _held(part, heads),
@@ -182,6 +182,15 @@ def _said(part: Part) -> Reason | None:
         if ours is not None:
             return Reason(ours.reason, ours.message or it.message, it.last_transition_time)
     return _as_it_is(conditions[-1]) if conditions else None
+
+
+def _explained(part: Part, found: Found) -> Reason | None:
+    """Return what was said; why pods are missing is known to their Job alone."""
+    said = _said(part)
+    if said is None or said.title != Title.PODS_MISSING:
+        return said
+    told = _last_failure(part, found)
+    return said._replace(sentence=f"{said.sentence}. {told}") if told else said
 
 
 def _as_it_is(condition: SchedulingCondition) -> Reason:

@@ -39,11 +39,14 @@ def started_again(scene: Scene) -> None:
     scene.said(*ROOM)
 
 
-def evicted(scene: Scene) -> None:
-    """Have it suspended by us."""
-    note = {"trainer-kai.dev/evicted-by": "scheduler, for team-b"}
-    scene.trainjob["metadata"]["annotations"] = note
-    scene.change(suspend=True)
+def evicted(record: str) -> Change:
+    """Return a change: it is suspended by us, with a record of that."""
+
+    def change(scene: Scene) -> None:
+        scene.trainjob["metadata"]["annotations"] = {"trainer-kai.dev/evicted-by": record}
+        scene.change(suspend=True)
+
+    return change
 
 
 def of_kueue(scene: Scene) -> None:
@@ -77,6 +80,12 @@ def over_quota(scene: Scene) -> None:
     scene.pods("node", 1)
     scene.event("Job job-node-0", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
     scene.event("Job other-node-0", "FailedCreate", "not ours", 2027)
+
+
+def counted_and_refused(scene: Scene) -> None:
+    """Have the scheduler count them, too."""
+    over_quota(scene)
+    scene.said(("PodsMissing", "1 of 4 exist"))
 
 
 def promised(scene: Scene) -> None:
@@ -159,6 +168,17 @@ CASES: Final[list[Case[Change, Told]]] = [
         ),
     ),
     Case(
+        "why pods are missing is known to their Job alone",
+        counted_and_refused,
+        (
+            WAITS,
+            (
+                "PodsMissing: 1 of 4 exist. Job job-node-0: pods "
+                '"x" is forbidden: exceeded quota. It goes on when that can be made'
+            ),
+        ),
+    ),
+    Case(
         "pods that are about to be made say nothing",
         lambda it: it.running("node", 3),
         (WAITS, "PodsMissing: pods are missing: 3 of 4 exist. Their Jobs make the others"),
@@ -172,12 +192,17 @@ CASES: Final[list[Case[Change, Told]]] = [
         ),
     ),
     Case(
-        "its room was taken back",
-        evicted,
+        "it was evicted",
+        evicted('{"by": "trainer-kai", "why": "pods are lost", "at": "2026"}'),
         (
             State.SUSPENDED,
-            "Suspended: its room was taken back: scheduler, for team-b. It goes on by itself",
+            "Suspended: it was taken off its nodes: pods are lost. It goes on by itself",
         ),
+    ),
+    Case(
+        "it was evicted by somebody who writes it otherwise",
+        evicted("[1]"),
+        (State.SUSPENDED, "Suspended: it was taken off its nodes: [1]. It goes on by itself"),
     ),
     Case(
         "Kueue holds it",
