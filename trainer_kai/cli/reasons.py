@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 from trainer_kai.api.event import Event
 from trainer_kai.api.job import JobCounts
 from trainer_kai.api.lease import Lease
-from trainer_kai.api.names import OUR_NAMESPACE, POD_GROUP, REPLICATED_JOB, SCHEDULER_LEASE
+from trainer_kai.api.names import (
+    OUR_NAMESPACE,
+    POD_GROUP,
+    REPLICATED_JOB,
+    SCHEDULER_LEASE,
+    STALE_SINCE,
+)
 from trainer_kai.api.podgroup import SchedulingCondition
 from trainer_kai.api.resources import JOBS
 from trainer_kai.cli.found import Found, SeenPod
@@ -45,9 +51,12 @@ def why_part(part: Part, heads: Heads, found: Found) -> Reason:
         _missing(part, heads, found) if heads.there < part.least else None,
         _held(part, heads),
         _astray(part, found),
+        _incomplete(part, heads),
         _marked(part),
     )
-    return next(filter(None, facts), _silence_of_all(heads))
+    who = f"{_pods(heads.unplaced)} {_do(heads.unplaced, 'wait')}"
+    end = "nobody has said why yet. If that stays so, the scheduler may not run"
+    return next(filter(None, facts), Reason(Title.NOTHING_SAID, f"{who}: {end}"))
 
 
 def _before_pods(part: Part, heads: Heads, found: Found) -> Reason | None:
@@ -247,12 +256,16 @@ def _marked(part: Part) -> Reason | None:
     return Reason("Unschedulable", words) if words else None
 
 
-def _silence_of_all(heads: Heads) -> Reason:
+def _incomplete(part: Part, heads: Heads) -> Reason | None:
+    """Say that a unit has begun and lost pods: nobody else says so as long as it is patient."""
     begun = heads.running + heads.starting
-    begin = f"{_pods(begun)} of it {_do(begun, 'run')}, and " if begun else ""
-    who = f"{_pods(heads.unplaced)} {_do(heads.unplaced, 'wait')}"
-    end = "nobody has said why yet. If that stays so, the scheduler may not run"
-    return Reason(Title.NOTHING_SAID, f"{begin}{who}: {end}")
+    if not begun or not heads.unplaced:
+        return None
+    notes = part.found.metadata.annotations if part.found else {}
+    needs = f"{heads.unplaced} more {_do(heads.unplaced, 'need')} room"
+    lack = f"{_pods(begun)} {_do(begun, 'run')}, and {needs}"
+    sentence = f"{lack}. If there is none in time it is taken off its nodes whole, and starts anew"
+    return Reason(Title.INCOMPLETE, sentence, notes.get(STALE_SINCE, ""))
 
 
 def _words(pod: SeenPod) -> str:

@@ -21,6 +21,7 @@ class Title(StrEnum):
     # Of nobody else.
     GATED = "Gated"
     GROUP_MISSING = "GroupMissing"
+    INCOMPLETE = "Incomplete"
     JOBSET_MISSING = "JobSetMissing"
     LEFT_TO_OTHERS = "LeftToOthers"
     NOBODY_SCHEDULES = "NobodySchedules"

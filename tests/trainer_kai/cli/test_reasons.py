@@ -88,6 +88,12 @@ def counted_and_refused(scene: Scene) -> None:
     scene.said(("PodsMissing", "1 of 4 exist"))
 
 
+def broken(scene: Scene) -> None:
+    """Have three that run, and a fourth that does not find its room again."""
+    scene.running("node", 3)
+    scene.pods("node")
+
+
 def promised(scene: Scene) -> None:
     """Have pods wait for a node that others leave."""
     scene.pods("node", 4, status={"nominatedNodeName": "node-7"})
@@ -328,6 +334,17 @@ CASES: Final[list[Case[Change, Told]]] = [
             (
                 "NobodySchedules: no scheduler has ever run, or not in its namespace: there is no "
                 "Lease trainer-kai/trainer-kai-scheduler. It goes on when the scheduler runs"
+            ),
+        ),
+    ),
+    Case(
+        "a unit has begun and lost a pod",
+        broken,
+        (
+            WAITS,
+            (
+                "Incomplete: 3 pods run, and 1 more needs room. If there is none in time it is "
+                "taken off its nodes whole, and starts anew"
             ),
         ),
     ),
