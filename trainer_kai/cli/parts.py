@@ -94,7 +94,7 @@ def parts_of(found: Found, plan: Preview | None) -> tuple[Part, ...]:
     for row in plan.rows if plan else ():
         names = {member.name for member in row.unit.members}
         own = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
-        pods = [pod for pod in pods if pod not in own]
+        pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
         group = groups.pop(Key(found.key.namespace, row.group), None)
         parts.append(_planned(row, own, group, found.jobset))
     return (*parts, *_others(pods, groups))
