@@ -7,7 +7,7 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test unit e2e check format bench soak mutants fixtures tables lock clean help
+.PHONY: setup demo test unit e2e check format bench bench-chain soak mutants fixtures tables lock clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -58,6 +58,10 @@ bench: setup ## figures, each with a lower bound taken in the same run
 	$(PY) -m e2e.cluster build
 	$(PY) -m benchmarks
 
+bench-chain: setup ## from created to bound on the real chain, kube-scheduler beside us
+	$(PY) -m e2e.cluster build
+	$(PY) -m benchmarks scheduled
+
 fixtures: setup ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.cluster build
 	$(PY) -m e2e.chain.record
@@ -73,4 +77,4 @@ clean: ## remove what the commands made inside the checkout
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@sed -nE 's/^([a-z0-9]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -nE 's/^([-a-z0-9]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18

@@ -1,0 +1,118 @@
+"""Pods on a real chain: made by hand or by TrainJobs, and waited for on a watch."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from e2e.cluster import resources
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import GPU
+from e2e.cluster.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
+from e2e.cluster.trainjobs import Submission
+
+__all__ = [
+    "IN_FLIGHT",
+    "all_pods",
+    "create_pods",
+    "drop",
+    "is_bound",
+    "make_namespace",
+    "pod",
+    "submit_trainjobs",
+]
+
+IN_FLIGHT: Final = 32
+_PATIENCE_S: Final = 300.0
+
+
+async def make_namespace(cluster: Cluster, name: str, **labels: str) -> None:
+    """Make a namespace, and wait until pods can be made in it."""
+    namespace = resources.namespace(name)
+    namespace["metadata"]["labels"] = {key.replace("__", "/"): it for key, it in labels.items()}
+    await cluster.api.create(namespace)
+    await cluster.until_found(SERVICE_ACCOUNTS, name, "default")
+
+
+async def create_pods(cluster: Cluster, namespace: str, count: int, scheduler: str) -> None:
+    """Create pods of one GPU."""
+    pods = [pod(namespace, f"pod-{i}", scheduler) for i in range(count)]
+    await cluster.api.create_all(pods, IN_FLIGHT)
+
+
+async def submit_trainjobs(
+    cluster: Cluster, namespace: str, count: int, labels: Mapping[str, str] | None = None
+) -> None:
+    """Submit TrainJobs of eight pods of one GPU."""
+    jobs = [
+        Submission(f"job-{i}", "torch-distributed", namespace, 8, 1, labels=labels or {})
+        for i in range(count)
+    ]
+    await cluster.api.create_all([job.trainjob() for job in jobs], IN_FLIGHT)
+
+
+@asynccontextmanager
+async def all_pods(
+    cluster: Cluster, namespace: str, count: int, true_of: Callable[[Obj], bool]
+) -> AsyncIterator[None]:
+    """Do the work and wait for its outcome on a watch; without the outcome there is no figure."""
+    arrived: set[str] = set()
+    # Beside the work: the API server cuts off a watcher that does not keep reading.
+    collecting = asyncio.create_task(_collect(cluster, namespace, count, true_of, arrived))
+    try:
+        yield
+        async with asyncio.timeout(_PATIENCE_S):
+            await collecting
+    except TimeoutError as error:
+        message = f"{len(arrived)} of {count} pods in {namespace} were there in time"
+        raise RuntimeError(message) from error
+    finally:
+        collecting.cancel()
+
+
+async def _collect(
+    cluster: Cluster,
+    namespace: str,
+    count: int,
+    true_of: Callable[[Obj], bool],
+    arrived: set[str],
+) -> None:
+    """Add the names of the pods that something is true of, until they are all."""
+    while True:
+        pods, version = await cluster.api.list(PODS, namespace)
+        arrived.update(it["metadata"]["name"] for it in pods if true_of(it))
+        if len(arrived) >= count:
+            return
+        query = {"watch": "true", "resourceVersion": version}
+        async with cluster.api.stream(PODS.path(namespace), query) as lines:
+            async for line in lines:  # until it ends, as watches do now and then
+                event = json.loads(line)
+                if event["type"] != "ERROR" and true_of(event["object"]):
+                    arrived.add(event["object"]["metadata"]["name"])
+                if len(arrived) >= count:
+                    return
+
+
+def is_bound(found: Obj) -> bool:
+    """Say whether a pod has a node."""
+    return "nodeName" in found["spec"]
+
+
+async def drop(cluster: Cluster, namespace: str) -> None:
+    """Free the GPUs; bound pods that are deleted are gone once KWOK has seen it."""
+    await cluster.api.delete(NAMESPACES, None, namespace)
+    async with asyncio.timeout(_PATIENCE_S):
+        while (await cluster.api.list(PODS, namespace))[0]:
+            await asyncio.sleep(0.05)
+
+
+def pod(namespace: str, name: str, scheduler: str, **meta: Any) -> Obj:
+    """Return a pod of one GPU."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: 1}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, **meta},
+        "spec": {"schedulerName": scheduler, "containers": [container]},
+    }

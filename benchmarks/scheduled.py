@@ -1,0 +1,244 @@
+"""From created to bound on a real chain, by our processes and by kube-scheduler, in turns.
+
+kube-scheduler knows no gangs and no queues: it is how fast one scheduler may be here. Both run all
+the time, each for pods that name it; what is measured is what a watch of the pods sees.
+"""
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.pods import (
+    all_pods,
+    create_pods,
+    drop,
+    is_bound,
+    make_namespace,
+    pod,
+    submit_trainjobs,
+)
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import PODS
+from e2e.front.install import PODGROUPS, install
+from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
+
+__all__ = ["main"]
+
+_ROUNDS: Final = 3
+_GANGS: Final = 200
+_OURS: Final = "kai-scheduler"
+_THEIRS: Final = "default-scheduler"
+_QUEUE: Final = "default-queue"
+_TICKS: Final = 100.0  # of a processor's second, as /proc counts
+_OUT: Final = "trainer-kai.dev__inject"
+_Do: TypeAlias = Callable[[str], Awaitable[float]]  # with the scheduler that is to do it
+_names = iter(range(1_000_000))
+
+
+class _Bench(NamedTuple):
+    cluster: Cluster
+    scheduler: OurProcess
+
+
+class _Row(NamedTuple):
+    """One line of the table: what was done, how long it took us and them, at most so many times."""
+
+    work: str
+    ours_s: list[float]
+    theirs_s: list[float]
+    limit: float  # times theirs, or seconds where they do not do it
+
+
+async def main() -> None:
+    """Measure row by row; assert each at the end."""
+    rows = []
+    async with _bench(100) as it:
+        rows.append(await _row(it, "600 pods on 100 nodes", _bare(it, 600), 1.0))
+        rows.append(await _row(it, "75 TrainJobs of 8 on 100 nodes", _trained(it, 75), 1.2))
+        gangs_s, writes = await _gangs(it)
+        used = _used(it.scheduler)
+    async with _bench(500) as it:
+        rows.append(await _row(it, "4,000 pods on 500 nodes", _bare(it, 4_000), 1.0))
+        verdict_s = await _verdict(it)
+    _show(rows, gangs_s, writes, verdict_s, used)
+
+
+@asynccontextmanager
+async def _bench(nodes: int) -> AsyncIterator[_Bench]:
+    async with AsyncExitStack() as stack:
+        options = Options(name="bench-scheduled", kube_scheduler=True)
+        cluster = await stack.enter_async_context(running_cluster(options))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        await cluster.add_nodes(nodes)
+        await install(cluster, port=webhook_port(cluster))
+        parts = [
+            await stack.enter_async_context(running(cluster, part, folder))
+            for part in (WEBHOOK, PODGROUPER, SCHEDULER)
+        ]
+        yield _Bench(cluster, parts[-1])
+
+
+async def _row(
+    it: _Bench,
+    work: str,
+    do: Callable[[str], Awaitable[float]],
+    limit: float,
+    rounds: int = _ROUNDS,
+) -> _Row:
+    row = _Row(work, [], [], limit)
+    for _ in range(rounds):
+        row.theirs_s.append(await do(_THEIRS))
+        row.ours_s.append(await do(_OURS))
+        print(f"{work}: kube-scheduler {row.theirs_s[-1]:.2f} s, ours {row.ours_s[-1]:.2f} s")
+    assert it.scheduler.process.identity is not None
+    return row
+
+
+def _bare(it: _Bench, count: int) -> _Do:
+    async def do(scheduler: str) -> float:
+        namespace = f"bare-{next(_names)}"
+        await make_namespace(it.cluster, namespace)
+        began = time.monotonic()
+        async with all_pods(it.cluster, namespace, count, is_bound):
+            await create_pods(it.cluster, namespace, count, scheduler)
+        took_s = time.monotonic() - began
+        await drop(it.cluster, namespace)
+        return took_s
+
+    return do
+
+
+def _trained(it: _Bench, count: int) -> _Do:
+    async def do(scheduler: str) -> float:
+        namespace = f"trained-{next(_names)}"
+        labels = {_OUT: "disabled"} if scheduler == _THEIRS else {}
+        await make_namespace(it.cluster, namespace, **labels)
+        began = time.monotonic()
+        async with all_pods(it.cluster, namespace, count * 8, is_bound):
+            queue = {"kai.scheduler/queue": _QUEUE} if scheduler == _OURS else None
+            await submit_trainjobs(it.cluster, namespace, count, queue)
+        took_s = time.monotonic() - began
+        await drop(it.cluster, namespace)
+        return took_s
+
+    return do
+
+
+async def _gangs(it: _Bench) -> tuple[list[float], float]:
+    """Return for many gangs of four how long the last bind came after the last pod was made."""
+    namespace = f"gangs-{next(_names)}"
+    await make_namespace(it.cluster, namespace)
+    log = it.cluster.audit
+    mark = await log.mark()
+    took_s = []
+    for number in range(_GANGS):
+        await _group(it, namespace, f"g{number}", 4)
+        async with all_pods(it.cluster, namespace, 4, _of(f"g{number}")):
+            for i in range(4):
+                await it.cluster.api.create(_member(namespace, f"g{number}", i))
+            began = time.monotonic()
+        took_s.append(time.monotonic() - began)
+        for i in range(4):
+            await it.cluster.api.delete(PODS, namespace, f"g{number}-{i}")
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(2)
+    writes = await log.count(mark)
+    ours = sum(n for (user, _), n in writes.items() if user.endswith("trainer-kai-scheduler"))
+    await drop(it.cluster, namespace)
+    return took_s, ours / (4 * _GANGS)
+
+
+async def _verdict(it: _Bench) -> float:
+    """Return how long it takes until a gang on a full cluster is told why it waits."""
+    namespace = f"full-{next(_names)}"
+    await make_namespace(it.cluster, namespace)
+    async with all_pods(it.cluster, namespace, 4_000, is_bound):
+        await create_pods(it.cluster, namespace, 4_000, _THEIRS)
+    await asyncio.sleep(5)
+    await _group(it, namespace, "late", 80)
+    pods = [_member(namespace, "late", i) for i in range(80)]
+    await it.cluster.api.create_all(pods, 32)
+    began = time.monotonic()
+    query = {"watch": "true", "fieldSelector": "metadata.name=late"}
+    async with it.cluster.api.stream(PODGROUPS.path(namespace), query) as lines:
+        async for line in lines:
+            status: dict[str, Any] = json.loads(line)["object"].get("status", {})
+            reasons = [
+                one["reasons"][-1]["reason"] for one in status.get("schedulingConditions", [])
+            ]
+            if reasons == ["NoCapacity"]:
+                return time.monotonic() - began
+    raise RuntimeError("nobody said why it waits")
+
+
+async def _group(it: _Bench, namespace: str, name: str, members: int) -> None:
+    group = {
+        "apiVersion": PODGROUPS.api_version,
+        "kind": PODGROUPS.kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"queue": _QUEUE, "minMember": members},
+    }
+    await it.cluster.api.request("POST", PODGROUPS.path(namespace), group)
+
+
+def _member(namespace: str, group: str, number: int) -> dict[str, Any]:
+    annotations = {"pod-group-name": group}
+    return pod(namespace, f"{group}-{number}", _OURS, annotations=annotations)
+
+
+def _of(group: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda it: is_bound(it) and it["metadata"]["name"].startswith(f"{group}-")
+
+
+def _used(ours: OurProcess) -> str:
+    identity = ours.process.identity
+    assert identity is not None
+    proc = Path(f"/proc/{identity.pid}")
+    fields = proc.joinpath("stat").read_text().rpartition(")")[2].split()
+    memory = next(
+        line.split()[1] for line in (proc / "status").read_text().splitlines() if "VmHWM" in line
+    )
+    return f"{(int(fields[11]) + int(fields[12])) / _TICKS:.0f} s CPU, {int(memory) // 1024} MiB"
+
+
+def _show(
+    rows: list[_Row], gangs_s: list[float], writes: float, verdict_s: float, used: str
+) -> None:
+    table = Table(title="created → all bound, min / median / max, this run")
+    for heading in ("work", "kube-scheduler s", "ours s", "times"):
+        table.add_column(heading, justify="left" if heading == "work" else "right")
+    for row in rows:
+        times = statistics.median(row.ours_s) / statistics.median(row.theirs_s)
+        table.add_row(row.work, _spread(row.theirs_s), _spread(row.ours_s), f"{times:.2f}")
+    gangs_s.sort()
+    p50, p99 = gangs_s[len(gangs_s) // 2], gangs_s[len(gangs_s) * 99 // 100]
+    shown = f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
+    table.add_row(
+        f"a gang of 4, idle, {len(gangs_s)} of them, last made → last bound", "", shown, ""
+    )
+    table.add_row("writes of the scheduler for each of their pods", "", f"{writes:.2f}", "")
+    work = "80 pods on 500 full nodes, last made → its verdict"
+    table.add_row(work, "", f"{verdict_s:.2f}", "")
+    table.add_row("our scheduler, in the run with 100 nodes", "", used, "")
+    Console(width=125).print(table)
+    for row in rows:
+        times = statistics.median(row.ours_s) / statistics.median(row.theirs_s)
+        assert times <= row.limit, f"{row.work}: {times:.2f} times kube-scheduler"
+    assert p50 <= 0.06, f"half of the gangs took longer than {p50 * 1000:.0f} ms"
+    assert p99 <= 0.2, f"one gang of a hundred took longer than {p99 * 1000:.0f} ms"
+    assert writes <= 1.3, f"{writes:.2f} writes a pod"
+    assert verdict_s <= 1.0, f"the verdict took {verdict_s:.2f} s"
+
+
+def _spread(seconds: list[float]) -> str:
+    return f"{min(seconds):.2f} / {statistics.median(seconds):.2f} / {max(seconds):.2f}"
