@@ -49,7 +49,9 @@ async def test_a_gang_without_room_is_left_alone(house: House) -> None:
 
 
 async def test_what_is_assumed_is_taken(house: House) -> None:
-    """Before any watch tells of the first gang, the second knows that its room is taken."""
+    """Before any watch tells of the first gang, nobody asks for it again, or for its room."""
+    asked: list[str] = []
+    house.api.refuse = lambda what: asked.append(what)  # type: ignore[func-returns-value]
     house.api.put(node("a", gpu=3), *gang("g", 2))
     house.api.keeps_news = True
     async with house.leading():
@@ -60,6 +62,7 @@ async def test_what_is_assumed_is_taken(house: House) -> None:
         await house.passes(0.1)
 
         assert len(house.api.where()) == 2
+        assert sum(it.startswith("bind") for it in asked) == 2
         assert held_back
 
 
@@ -188,7 +191,7 @@ async def test_nothing_is_bound_whose_slots_cannot_be_held(house: House) -> None
     house.api.refuse = lambda what: 503 if what == "patch podgroups s" else None
     house.api.put(node("a", gpu=2), *staged())
     async with house.leading():
-        await house.passes(3)
+        await house.passes(60)
 
         assert house.api.where() == {}
 

@@ -74,11 +74,11 @@ async def test_two_are_lost(house: House) -> None:
 
 async def test_who_has_succeeded_is_not_lost(house: House) -> None:
     """Nobody comes after him; and after the first of them, others that go are done too."""
-    running(house)
+    pods = (pod(f"g{i}", "g", node="a") for i in range(3))
+    house.api.put(node("a", gpu=3), group("g", minMember=1), *pods)
     async with house.leading():
         house.api.put(pod("g0", "g", node="a", phase="Succeeded"))
         house.api.delete("Pod", "g1")
-        house.api.delete("Pod", "g0")
         await house.passes(0.2)
 
         assert held(house) == {}
