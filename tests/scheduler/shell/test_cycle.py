@@ -51,7 +51,7 @@ async def test_a_gang_without_room_is_left_alone(house: House) -> None:
 async def test_what_is_assumed_is_taken(house: House) -> None:
     """Before any watch tells of the first gang, nobody asks for it again, or for its room."""
     asked: list[str] = []
-    house.api.refuse = lambda what: asked.append(what)
+    house.api.refuse = asked.append
     house.api.put(node("a", gpu=3), *gang("g", 2))
     house.api.keeps_news = True
     async with house.leading():
