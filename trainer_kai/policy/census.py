@@ -11,7 +11,7 @@ from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB
 from trainer_kai.api.pod import Pod
 from trainer_kai.policy.names import leaf_name
 
-__all__ = ["Count", "Sighting", "census", "sight"]
+__all__ = ["Attempt", "Count", "Sighting", "attempt_of", "census", "sight"]
 
 Attempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
 
@@ -42,14 +42,20 @@ class Count(NamedTuple):
 
 def sight(pod: Pod) -> Sighting:
     """Read a pod; whether it may name its JobSet is for others to say."""
-    labels = pod.metadata.labels
+    leaf, attempt = attempt_of(pod.metadata.labels)
     return Sighting(
-        leaf=leaf_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, "")),
-        attempt=(_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT))),
+        leaf=leaf,
+        attempt=attempt,
         phase=pod.status.phase,
         is_bound=bool(pod.spec.node_name),
         is_going=bool(pod.metadata.deletion_timestamp),
     )
+
+
+def attempt_of(labels: Mapping[str, str]) -> tuple[str, Attempt]:
+    """Return the Job of pods, as a leaf, and which attempt they are of."""
+    leaf = leaf_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, ""))
+    return leaf, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
 
 
 def census(pods: Iterable[Sighting]) -> Mapping[str, Count]:
