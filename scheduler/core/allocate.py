@@ -14,6 +14,8 @@ from scheduler.core.chunks import (
     Progress,
     can_be_satisfied,
     chunk,
+    has_later,
+    has_waiting,
     is_satisfied,
     standing,
 )
@@ -246,8 +248,8 @@ def _existing(leaf: Leaf) -> int:
 
 def _wants(unit: Unit) -> bool:
     """Say whether a unit wants anything: pods wait, or it runs and slots of it are missing."""
-    if any(leaf.waiting for leaf in leaves_of(unit.tree)):
+    if has_waiting(unit.tree):
         return True
-    return (
-        unit.is_kept and unit.bar is None and bool(chunk(unit.tree)) and not is_satisfied(unit.tree)
-    )
+    if not unit.is_kept or unit.bar is not None or not has_later(unit.tree):
+        return False  # of pods that neither wait nor come no slot is missing
+    return bool(chunk(unit.tree)) and not is_satisfied(unit.tree)

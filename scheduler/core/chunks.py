@@ -14,6 +14,8 @@ __all__ = [
     "Progress",
     "can_be_satisfied",
     "chunk",
+    "has_later",
+    "has_waiting",
     "is_satisfied",
     "standing",
 ]
@@ -96,6 +98,20 @@ def chunk(tree: Tree, progress: Progress = _NOTHING) -> Chunk:
         part = _of_leaf(tree, progress)
         return (part,) if part else ()
     return tuple(_of_group(tree, progress))
+
+
+def has_waiting(tree: Tree) -> bool:
+    """Say whether pods of it wait; asked of every unit, most of which want nothing."""
+    if isinstance(tree, Leaf):
+        return bool(tree.waiting)
+    return any(map(has_waiting, tree.children))
+
+
+def has_later(tree: Tree) -> bool:
+    """Say whether pods of it are still to come."""
+    if isinstance(tree, Leaf):
+        return tree.later > 0
+    return any(map(has_later, tree.children))
 
 
 def is_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
