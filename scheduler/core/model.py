@@ -1,7 +1,8 @@
 """What the core knows of a cluster: rows and codes. No name in here means anything to it.
 
-Nodes are sorted by name, queues, units and pods by age and then uid: where two are equal, the one
-with the smaller row comes first. Whoever builds a snapshot gives up its arrays.
+Nodes are sorted by name, queues and units by age and then uid: where two are equal, the one with
+the smaller row comes first. The order of pods, shapes and all other codes means nothing. Whoever
+builds a snapshot gives up its arrays.
 """
 
 from dataclasses import dataclass
@@ -235,11 +236,11 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Pods of our units."""
+    """Pods of our units, each in its slot; a slot that is nobody's is in no unit, and done."""
 
-    shape: NDArray[np.int32]  # [pod]
+    shape: NDArray[np.int32]  # [pod] or NONE
     node: NDArray[np.int32]  # [pod] or NONE
-    unit: NDArray[np.int32]  # [pod]
+    unit: NDArray[np.int32]  # [pod] or NONE
     state: NDArray[np.int8]  # [pod] PodState
 
 

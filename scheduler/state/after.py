@@ -7,11 +7,9 @@ are made only afterwards, or by what the JobSet says of itself.
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-
 from scheduler.core.model import Bar, Verdict
-from scheduler.state.gangs import Gang, Gangs
-from scheduler.state.headcount import Headcount
+from scheduler.state.gang import Gang
+from scheduler.state.gangs import Gangs
 from scheduler.state.roll import GATED, SUCCEEDED, THERE, WAITING, Roll
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.anticipated import After
@@ -26,10 +24,9 @@ _WAKES_ON: Final = frozenset({"pods", "jobsets"})
 class Afters:
     """The rule: it is told a gang and returns what that waits for."""
 
-    def __init__(self, roll: Roll, gangs: Gangs, heads: Headcount) -> None:
+    def __init__(self, roll: Roll, gangs: Gangs) -> None:
         self._roll: Final = roll
         self._gangs: Final = gangs
-        self._heads: Final = heads
 
     def __call__(self, gang: Gang) -> Iterator[Bar]:
         """Yield what is not over yet, all in one."""
@@ -40,19 +37,9 @@ class Afters:
     def _is_over(self, gang: Gang, after: After) -> bool:
         if not after.group:
             return True  # another scheduler has its pods, and they are in no group
-        if self._is_begun(gang, after.before) or _is_said_to_be_over(gang, after):
+        if _is_begun(gang, after.before) or _is_said_to_be_over(gang, after):
             return True
         return all(self._is_reached(gang, after, index) for index in range(after.replicas))
-
-    def _is_begun(self, gang: Gang, prefixes: tuple[str, ...]) -> bool:
-        """Say whether a pod is there that is made only afterwards."""
-        states = (*_ALIVE, SUCCEEDED)
-        return any(
-            leaf.startswith(prefix) and leaf.removeprefix(prefix).isdecimal()
-            for leaf in gang.seats
-            if any(self._heads.of(gang, leaf, state) for state in states)
-            for prefix in prefixes
-        )
 
     def _is_reached(self, gang: Gang, after: After, index: int) -> bool:
         before = self._gangs.find(Key(gang.key.namespace, after.group))
@@ -60,34 +47,45 @@ class Afters:
             return after.count <= 0
         leaf = f"{after.sub_group_prefix}{index}"
         if after.status == COMPLETE:
-            is_running = any(self._heads.of(before, leaf, state) for state in _ALIVE)
-            return self._heads.of(before, leaf, SUCCEEDED) >= after.count and not is_running
+            is_running = any(before.of(leaf, state) for state in _ALIVE)
+            return before.of(leaf, SUCCEEDED) >= after.count and not is_running
         return self._done(before, after, leaf) >= after.count
 
     def _done(self, before: Gang, after: After, leaf: str) -> int:
         """Return how many pods of a leaf have succeeded, or, if that is enough, are ready."""
-        succeeded = self._heads.of(before, leaf, SUCCEEDED)
+        succeeded = before.of(leaf, SUCCEEDED)
         return succeeded if after.status == COMPLETE else succeeded + self._ready(before, leaf)
 
     def _ready(self, before: Gang, leaf: str) -> int:
-        seat = before.seats.get(leaf)
-        kins = [number for number in before.kins if self._gangs.seat[number] == seat]
-        is_there = np.isin(self._roll.kin, kins) & self._heads.counts & (self._roll.state == THERE)
+        roll = self._roll
+        kins = (kin for kin in before.leaves.get(leaf, ()) if roll.kins.counts[kin.number])
+        there = (slot for kin in kins for slot in kin.slots if roll.state[slot] == THERE)
         return sum(
             any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
-            for pod in (self._roll.pods[number] for number in np.flatnonzero(is_there).tolist())
+            for pod in map(roll.pod, there)
         )
 
     def _told(self, gang: Gang, after: After) -> str:
         before = self._gangs.find(Key(gang.key.namespace, after.group))
         done = 0
         if before is not None:
-            leaves = (leaf for leaf in before.seats if leaf.startswith(after.sub_group_prefix))
+            leaves = (leaf for leaf in before.leaves if leaf.startswith(after.sub_group_prefix))
             done = sum(min(self._done(before, after, leaf), after.count) for leaf in leaves)
         needed = after.count * after.replicas
         what = "have succeeded" if after.status == COMPLETE else "are ready"
         still = ", but some still run" if done >= needed else ""
         return f"{done} of {needed} pods of {after.replicated_job} {what}{still}"
+
+
+def _is_begun(gang: Gang, prefixes: tuple[str, ...]) -> bool:
+    """Say whether a pod is there that is made only afterwards."""
+    states = (*_ALIVE, SUCCEEDED)
+    return any(
+        leaf.startswith(prefix) and leaf.removeprefix(prefix).isdecimal()
+        for leaf in gang.leaves
+        if any(gang.of(leaf, state) for state in states)
+        for prefix in prefixes
+    )
 
 
 def _is_said_to_be_over(gang: Gang, after: After) -> bool:

@@ -1,12 +1,9 @@
 """Claims of pods: where their volumes can be reached, and who else uses them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
-
-from scheduler.core.model import NONE, Bar, Verdict
-from scheduler.state.charges import Lying
+from scheduler.core.model import Bar, Verdict
 from scheduler.state.cluster import Cluster
 from scheduler.state.kin import Kin
 from scheduler.state.labels import Alternatives, NodeLabels
@@ -15,7 +12,7 @@ from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
 from trainer_kai.api.quantity import Quantity, QuantityError, whole
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
-__all__ = ["Claims"]
+__all__ = ["Claims", "claims_of", "is_exclusive"]
 
 _WAKES_ON: Final = frozenset({"claims", "volumes"})
 _Like: TypeAlias = tuple[str, Key | None, frozenset[str], int]
@@ -43,34 +40,20 @@ class _Free(NamedTuple):
 class Claims:
     """The claims that several pods use, as rows; and for each kin what its claims mean."""
 
-    def __init__(self, cluster: Cluster, kins: list[Kin], labels: NodeLabels) -> None:
+    def __init__(self, cluster: Cluster, shared: tuple[Key, ...], labels: NodeLabels) -> None:
         self._cluster: Final = cluster
-        self._kins: Final = kins
         self._labels: Final = labels
         self._uses: Final[dict[int, _Use]] = {}
-        self._rows: Final[dict[Key, int]] = {}
-        self._users: Final[dict[Key, list[int]]] = {}
+        self._rows: Final = {claim: row for row, claim in enumerate(shared)}
         self._free: dict[tuple[str, Key | None], tuple[_Free, ...]] | None = None
         self._left_for: Final[dict[_Like, Alternatives | None]] = {}
-        self.node: tuple[int, ...] = ()  # by row
-        self.users: tuple[int, ...] = ()  # by row
 
-    def read(self, heads: Iterable[tuple[int, int]], on: Lying) -> None:
-        """Find who shares claims; *heads* are kin, and how many pods of each are not done."""
-        number_of: dict[Key, int] = {}
-        for kin, count in heads:
-            for claim in dict.fromkeys(_named(self._kins[kin])):
-                number_of[claim] = number_of.get(claim, 0) + count
-                self._users.setdefault(claim, []).append(kin)
-        for claim in sorted(number_of):
-            if number_of[claim] > 1 and self._is_exclusive(claim):
-                self._rows[claim] = len(self._rows)
-        placed = [self._placed(claim, on) for claim in self._rows]
-        self.node = tuple(node for node, _ in placed)
-        self.users = tuple(users for _, users in placed)
+    def forget(self, number: int) -> None:
+        """Forget a kin: another has its number."""
+        self._uses.pop(number, None)
 
     def bars(self, kin: Kin) -> tuple[Bar, ...]:
-        """Return why claims keep pods from being placed at all."""
+        """Return why claims keep pods from being placed at all; their name is to come before."""
         return self._use(kin).bars
 
     def any_of(self, kin: Kin) -> tuple[Alternatives, ...]:
@@ -83,30 +66,16 @@ class Claims:
             return ()
         return tuple(
             self._rows[claim]
-            for claim in dict.fromkeys(_named(kin))
-            if claim in self._rows and (_ONE_POD in self._modes(claim)) == one_pod
+            for claim in claims_of(kin)
+            if claim in self._rows and (_ONE_POD in _modes(self._cluster, claim)) == one_pod
         )
-
-    def _modes(self, claim: Key) -> tuple[str, ...]:
-        known = self._cluster.claims.get(claim)
-        return known.spec.access_modes if known else ()
-
-    def _is_exclusive(self, claim: Key) -> bool:
-        modes = self._modes(claim)
-        return _ONE_POD in modes or set(modes) == {_ONE_NODE}
-
-    def _placed(self, claim: Key, on: Lying) -> tuple[int, int]:
-        """Return on which node a claim is in use, and by how many pods."""
-        is_user = np.isin(on.kin, self._users[claim])
-        nodes = on.node[is_user]
-        return (int(nodes.min()) if len(nodes) else NONE), int(on.heads[is_user].sum())
 
     def _use(self, kin: Kin) -> _Use:
         if not kin.spec.volumes:
             return _FREE
         use = self._uses.get(kin.number)
         if use is None:
-            found = [self._one(claim, kin) for claim in dict.fromkeys(_named(kin))]
+            found = [self._one(claim, kin) for claim in claims_of(kin)]
             use = self._uses[kin.number] = _Use(
                 tuple(places for places in found if not isinstance(places, Bar) and places),
                 tuple(bar for bar in found if isinstance(bar, Bar)),
@@ -118,45 +87,43 @@ class Claims:
         claim = self._cluster.claims.get(key)
         if claim is None:
             if kin.own_name:
-                message = f"{kin.title}: its claim {key.name} has not been made yet"
+                message = f": its claim {key.name} has not been made yet"
                 return Bar(Verdict.NO_NODE_MATCHES, message, _WAKES_ON)
-            return _wrong(f"{kin.title}: claim {key.name} does not exist")
+            return _wrong(f": claim {key.name} does not exist")
         if claim.metadata.deletion_timestamp:
-            return _wrong(f"{kin.title}: claim {key.name} is being deleted")
+            return _wrong(f": claim {key.name} is being deleted")
         if claim.status.phase == "Lost":
-            return _wrong(f"{kin.title}: claim {key.name} has lost its volume")
+            return _wrong(f": claim {key.name} has lost its volume")
         if claim.spec.volume_name:
-            return self._bound(claim, kin)
-        return self._unbound(claim, kin)
+            return self._bound(claim)
+        return self._unbound(claim)
 
-    def _bound(self, claim: PersistentVolumeClaim, kin: Kin) -> Alternatives | Bar:
+    def _bound(self, claim: PersistentVolumeClaim) -> Alternatives | Bar:
         name = claim.spec.volume_name
         volume = self._cluster.volumes.get(name)
         if volume is None:
-            claimed = f"{kin.title}: claim {claim.metadata.name}"
+            claimed = f": claim {claim.metadata.name}"
             return _wrong(f"{claimed} has the volume {name}, which does not exist")
         return self._reached(volume) or ()
 
-    def _unbound(self, claim: PersistentVolumeClaim, kin: Kin) -> Alternatives | Bar:
+    def _unbound(self, claim: PersistentVolumeClaim) -> Alternatives | Bar:
         known = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
         if known is None or known.volume_binding_mode != "WaitForFirstConsumer":
-            message = f"{kin.title}: claim {claim.metadata.name} is not bound to a volume yet"
+            message = f": claim {claim.metadata.name} is not bound to a volume yet"
             return Bar(Verdict.NO_NODE_MATCHES, message, _WAKES_ON)
         node = claim.metadata.annotations.get(SELECTED_NODE)
         if node:
             return self._labels.at_node(node)
         if known.provisioner != NO_PROVISIONER:
             return self._labels.of_topologies(known.allowed_topologies)
-        return self._left(claim, known, kin)
+        return self._left(claim, known)
 
-    def _left(
-        self, claim: PersistentVolumeClaim, known: StorageClass, kin: Kin
-    ) -> Alternatives | Bar:
+    def _left(self, claim: PersistentVolumeClaim, known: StorageClass) -> Alternatives | Bar:
         """Return where there are volumes that nobody has."""
         places = self._places_left(claim)
         if places is None:
             message = (
-                f"{kin.title}: no volume of the class {known.metadata.name} is left"
+                f": no volume of the class {known.metadata.name} is left"
                 f" for claim {claim.metadata.name}"
             )
             return Bar(Verdict.NO_NODE_MATCHES, message, _WAKES_ON)
@@ -206,12 +173,28 @@ class Claims:
         return self._labels.of_selector(affinity.required) or self._labels.nowhere()
 
 
+def claims_of(kin: Kin) -> tuple[Key, ...]:
+    """Return the claims that pods name."""
+    return tuple(dict.fromkeys(_named(kin)))
+
+
+def is_exclusive(cluster: Cluster, claim: Key) -> bool:
+    """Say whether only one node, or one pod, may use a claim at a time."""
+    modes = _modes(cluster, claim)
+    return _ONE_POD in modes or set(modes) == {_ONE_NODE}
+
+
 def _named(kin: Kin) -> Iterator[Key]:
     for volume in kin.spec.volumes:
         if volume.persistent_volume_claim is not None:
             yield Key(kin.namespace, volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
             yield Key(kin.namespace, f"{kin.own_name}-{volume.name}")
+
+
+def _modes(cluster: Cluster, claim: Key) -> tuple[str, ...]:
+    known = cluster.claims.get(claim)
+    return known.spec.access_modes if known else ()
 
 
 def _is_free(volume: PersistentVolume) -> bool:

@@ -1,11 +1,11 @@
 """Devices that pods share: a row for each, and a whole device less for everybody else."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import NONE, Devices, Ints
+from scheduler.core.model import NONE, Bools, Devices, Ints
 from scheduler.state.asks import Asks
 from scheduler.state.nodes import NodeRows
 from scheduler.state.roll import RELEASING, Roll
@@ -18,48 +18,64 @@ __all__ = ["DeviceRows"]
 _WHOLE: Final = 1000
 
 
+class _Device(NamedTuple):
+    """How much of a device is used, and how much of that is being released."""
+
+    used: int
+    releasing: int
+
+
 class DeviceRows:
     """Shared devices in the order of their nodes, then of their ids."""
 
     def __init__(self, roll: Roll, asks: Asks, nodes: NodeRows) -> None:
+        self._roll: Final = roll
+        self._asks: Final = asks
         self._nodes: Final = nodes
-        self._used: Final[dict[tuple[int, str], int]] = {}
-        self._releasing: Final[dict[tuple[int, str], int]] = {}
+        self._of_node: Final[dict[int, dict[str, _Device]]] = {}
         self._gpus: Final = asks.columns.axes.gpus
-        kins = sorted(asks.sharing)
-        for number in np.flatnonzero(np.isin(roll.kin, kins) & (roll.node != NONE)).tolist():
-            row = int(roll.node[number])
-            shares = asks.sharing[int(roll.kin[number])]
+
+    def read(self, rows: Iterable[int], is_meant: Bools) -> None:
+        """Look again at who shares what on some nodes; *is_meant* says of which pods, [node]."""
+        for row in rows:
+            self._of_node.pop(row, None)
+        roll, nodes = self._roll, self._nodes
+        chosen = is_meant[roll.node] & roll.kins.shares[roll.kin]
+        for slot in np.flatnonzero(chosen).tolist():
+            row = int(roll.node[slot])
+            shares = self._asks.sharing[int(roll.kin[slot])]
             amount = min(shares.of_device(device_memory_mib(nodes.nodes[row])), _WHOLE)
-            is_going = roll.state[number] == RELEASING
-            for group in _groups(roll.pods[number].metadata, shares.devices):
-                self._add(row, group, amount, amount if is_going else 0)
+            going = amount if roll.state[slot] == RELEASING else 0
+            for group in _groups(roll.pod(slot).metadata, shares.devices):
+                devices = self._of_node.setdefault(row, {})
+                used, before = devices.get(group, _Device(0, 0))
+                devices[group] = _Device(used + amount, before + going)
 
     def table(self) -> Devices:
         """Return the rows."""
-        keys = sorted(self._used)
-        memory = [device_memory_mib(self._nodes.nodes[row]) for row, _ in keys]
+        rows = [
+            (row, group, self._of_node[row][group])
+            for row in sorted(self._of_node)
+            for group in sorted(self._of_node[row])
+        ]
+        memory = [device_memory_mib(self._nodes.nodes[row]) for row, _, _ in rows]
         return Devices(
-            ids=tuple(group for _, group in keys),
-            node=np.array([row for row, _ in keys], dtype=np.int32),
-            used=np.array([self._used[key] for key in keys], dtype=np.int64),
-            releasing=np.array([self._releasing[key] for key in keys], dtype=np.int64),
+            ids=tuple(group for _, group, _ in rows),
+            node=np.array([row for row, _, _ in rows], dtype=np.int32),
+            used=np.array([device.used for _, _, device in rows], dtype=np.int64),
+            releasing=np.array([device.releasing for _, _, device in rows], dtype=np.int64),
             memory=np.array(memory, dtype=np.int64),
         )
 
-    def charge(self, allocatable: Ints, used: Ints, releasing: Ints) -> None:
+    def charge(self, rows: Iterable[int], allocatable: Ints, used: Ints, releasing: Ints) -> None:
         """Take each shared device from its node; it comes back when all its pods are going."""
-        for row, group in sorted(self._used):
-            column = self._column(allocatable[row])
-            if column != NONE:
-                used[row, column] += _WHOLE
-                if self._releasing[row, group] >= self._used[row, group] > 0:
-                    releasing[row, column] += _WHOLE
-
-    def _add(self, row: int, group: str, amount: int, going: int) -> None:
-        key = row, group
-        self._used[key] = self._used.get(key, 0) + amount
-        self._releasing[key] = self._releasing.get(key, 0) + going
+        for row in rows:
+            for device in self._of_node.get(row, {}).values():
+                column = self._column(allocatable[row])
+                if column != NONE:
+                    used[row, column] += _WHOLE
+                    if device.releasing >= device.used > 0:
+                        releasing[row, column] += _WHOLE
 
     def _column(self, allocatable: Ints) -> int:
         """Return which kind of device a node has."""

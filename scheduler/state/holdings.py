@@ -5,114 +5,114 @@ that have none: a slot whose pod has come to lie somewhere is let go.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from scheduler.core.model import NONE, Cause, NodeFault, Slot
-from scheduler.state.gangs import Gang, Gangs
-from scheduler.state.headcount import Headcount
+from scheduler.core.model import NONE, Cause, NodeFault
+from scheduler.state.gang import Gang
+from scheduler.state.kin import Kin
 from scheduler.state.nodes import NodeRows
 from scheduler.state.reserved import SlotAt, read_reserved
 from scheduler.state.roll import SUCCEEDED, THERE, Roll
-from scheduler.state.shapes import Shapes
 from scheduler.state.terms import Stray
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 
-__all__ = ["Holdings"]
+__all__ = ["Held", "Holdings"]
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """Of one leaf: in pods of which kin, and where, with why."""
 
-    kin: int
-    at: tuple[tuple[int, Cause], ...]
+    kin: Kin
+    at: tuple[tuple[int, Cause], ...]  # rows of nodes
 
 
 class Holdings:
     """By gang and leaf."""
 
-    def __init__(self, roll: Roll, gangs: Gangs, heads: Headcount, nodes: NodeRows) -> None:
+    def __init__(self, roll: Roll, nodes: NodeRows) -> None:
         self._roll: Final = roll
-        self._gangs: Final = gangs
-        self._heads: Final = heads
         self._nodes: Final = nodes
-        self._held: Final[dict[int, dict[str, _Held]]] = {}
-        self._texts: Final[list[tuple[Gang, str]]] = []
-        self.strays: Final[list[Stray]] = []
-        self._kin_of_seat: Final[dict[int, int]] = {}  # the last of each
-        self._lying: Final[dict[int, list[int]]] = {}  # by seat: rows of nodes
+        self.by_gang: Final[dict[Key, dict[str, Held]]] = {}
+        self.texts: Final[dict[Key, str]] = {}  # what the annotations say
+        self._strays: Final[dict[Key, Stray]] = {}
 
-    def read(self) -> None:
-        """Read the annotations of all gangs."""
-        for gang in self._heads.listed:
-            text = gang.group.metadata.annotations.get(RESERVED, "") if gang.group else ""
+    @property
+    def strays(self) -> list[Stray]:
+        """Return the annotations that cannot be read."""
+        return [*self._strays.values()]
+
+    def of(self, gang: Gang) -> dict[str, Held]:
+        """Return the slots of a gang, by leaf."""
+        return self.by_gang.get(gang.key, {})
+
+    def read(self, key: Key, gang: Gang | None) -> set[int]:
+        """Read what a gang holds now; return the nodes where it holds something, or held."""
+        self.texts.pop(key, None)
+        self._strays.pop(key, None)
+        before = self.by_gang.pop(key, {})
+        if gang is not None and gang.is_listed and gang.group is not None:
+            text = gang.group.metadata.annotations.get(RESERVED, "")
             if text:
-                self._texts.append((gang, text))
-        if self._texts:
-            self._read_seats()
-        for gang, text in self._texts:
-            self._read_one(gang, text)
+                self.texts[key] = text
+                held = self._read_one(gang, text)
+                if held:
+                    self.by_gang[key] = held
+        both = (*before.values(), *self.by_gang.get(key, {}).values())
+        return {row for held in both for row, _ in held.at}
 
-    def of(self, gang: Gang, leaf: str, shapes: Shapes) -> tuple[Slot, ...]:
-        """Return the slots of a leaf."""
-        held = self._held.get(gang.number, {}).get(leaf)
-        return tuple(Slot(node, shapes.row(held.kin), why) for node, why in held.at) if held else ()
+    def at_nodes(self) -> Counter[tuple[int, int]]:
+        """Return how many slots there are, by kin and node."""
+        return Counter(
+            (held.kin.number, row)
+            for leaves in self.by_gang.values()
+            for held in leaves.values()
+            for row, _ in held.at
+        )
 
-    def texts(self) -> list[tuple[Gang, str]]:
-        """Return what the annotations say."""
-        return self._texts
-
-    def charges(self) -> Iterator[tuple[Gang, str, int, tuple[int, ...]]]:
-        """Yield what is held: for which leaf, in pods of which kin, on which nodes."""
-        for gang in self._heads.listed:
-            for leaf, held in self._held.get(gang.number, {}).items():
-                yield gang, leaf, held.kin, tuple(node for node, _ in held.at)
-
-    def _read_seats(self) -> None:
-        """Find who sits where, once for all."""
-        seat = self._gangs.seat
-        self._kin_of_seat.update(zip(seat.tolist(), range(len(seat)), strict=True))
-        seats, at = seat[self._roll.kin], self._roll.node
-        is_there = (self._roll.state == THERE) & (seats != NONE) & (at != NONE)
-        for one, row in zip(seats[is_there].tolist(), at[is_there].tolist(), strict=True):
-            self._lying.setdefault(one, []).append(row)
-
-    def _read_one(self, gang: Gang, text: str) -> None:
+    def _read_one(self, gang: Gang, text: str) -> dict[str, Held]:
         found = read_reserved(text)
         if isinstance(found, str):
             message = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
-            self.strays.append(Stray(gang.key, message))
-            return
-        if gang.is_suspended or not gang.is_sound or not self._heads.is_begun(gang):
-            return
+            self._strays[gang.key] = Stray(gang.key, message)
+            return {}
+        if gang.is_suspended or not gang.is_sound or not gang.is_begun:
+            return {}
+        kept: dict[str, Held] = {}
         for leaf, minimum in gang.minima.items():
             held, kin = found.get(leaf, ()), self._kin(gang, leaf)
-            if held and kin != NONE:
-                kept = self._kept(gang, leaf, held, minimum)
-                at = tuple((self._nodes.row[one.node], one.cause) for one in kept)
-                self._held.setdefault(gang.number, {})[leaf] = _Held(kin, at)
+            if held and kin is not None:
+                at = self._kept(gang, leaf, held, minimum)
+                kept[leaf] = Held(kin, tuple((self._nodes.row[one.node], one.cause) for one in at))
+        return kept
 
-    def _kin(self, gang: Gang, leaf: str) -> int:
-        """Return of which kin the pods of a leaf will be: as foretold, else as those that came."""
-        kin, _ = gang.later.get(leaf, (NONE, 0))
-        if kin != NONE or leaf not in gang.seats:
-            return kin
-        return self._kin_of_seat[gang.seats[leaf]]
+    def _kin(self, gang: Gang, leaf: str) -> Kin | None:
+        """Return of which kin the pods of a leaf will be: as foretold, else as the last of them."""
+        if leaf in gang.later:
+            return gang.later[leaf][0]
+        kins = gang.leaves.get(leaf, ())
+        return max(kins, key=lambda kin: self._roll.age(self._roll.first(kin)), default=None)
 
     def _kept(self, gang: Gang, leaf: str, held: tuple[SlotAt, ...], minimum: int) -> list[SlotAt]:
         """Return the slots that can still be used, less those that pods have taken by now."""
-        _, count = gang.later.get(leaf, (NONE, minimum))
-        done = self._heads.of(gang, leaf, THERE) + self._heads.of(gang, leaf, SUCCEEDED)
+        count = gang.later[leaf][1] if leaf in gang.later else minimum
+        done = gang.of(leaf, THERE) + gang.of(leaf, SUCCEEDED)
         kept = [one for one in held if self._is_usable(one.node)]
         surplus = len(kept) - max(count - done, 0)
-        rows = self._lying.get(gang.seats.get(leaf, NONE), ()) if surplus > 0 else ()
-        lying = Counter(self._nodes.names[row] for row in rows)
+        lying = self._lying(gang, leaf) if surplus > 0 else Counter()
         for one in list(kept):
             if surplus > 0 and lying[one.node] > 0:
                 lying[one.node] -= 1
                 surplus -= 1
                 kept.remove(one)
         return kept[: len(kept) - max(surplus, 0)]
+
+    def _lying(self, gang: Gang, leaf: str) -> Counter[str]:
+        """Return on which nodes the pods of a leaf have their places."""
+        state, node, names = self._roll.state, self._roll.node, self._nodes.names
+        slots = (slot for kin in gang.leaves.get(leaf, ()) for slot in kin.slots)
+        there = (int(node[slot]) for slot in slots if state[slot] == THERE)
+        return Counter(names[row] for row in there if row != NONE)
 
     def _is_usable(self, node: str) -> bool:
         """Say whether a slot may stay: who cordons a node wants nobody there, other faults pass."""

@@ -1,10 +1,10 @@
 """What one pod says for all its kin: who binds it, which group it is of, what it asks for."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model import NONE
+from scheduler.core.model import NONE, Require
 from trainer_kai.api.affinity import Affinity, PodAffinityTerm
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
@@ -24,10 +24,13 @@ from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
 from trainer_kai.api.selector import LabelSelector
-from trainer_kai.policy.census import sight
+from trainer_kai.policy.census import attempt_of
 from trainer_kai.policy.demand import Amounts, demand
+from trainer_kai.policy.ports import NodePort, node_ports
 
-__all__ = ["Kin", "pod_terms"]
+__all__ = ["Kin", "Recipe", "Said", "Shaping", "pod_terms"]
+
+Said: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 
 _WISHES: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
 _LEADERS: Final = ((KUBEFLOW_JOB_ROLE, ("master", "launcher")), (RAY_NODE_TYPE, ("head",)))
@@ -35,49 +38,122 @@ _NUMBER: Final = re.compile("[+-]?[0-9]{1,9}")
 _UNRANKED: Final = 10**9  # behind all that have a number
 
 
+class Shaping(NamedTuple):
+    """What a spec says of nodes, in codes."""
+
+    tolerates: frozenset[int]
+    any_of: tuple[tuple[tuple[Require, ...], ...], ...]
+
+
+class Recipe:
+    """What the pods of one spec, whatever their node, have in common: worked out once."""
+
+    __slots__ = ("_demand", "_fault", "_ports", "_shaping", "kins", "spec", "text")
+
+    def __init__(self, spec: PodSpec, text: bytes) -> None:
+        self.spec: Final = spec
+        self.text: Final = text
+        self.kins = 0  # how many have it
+        self._demand: Amounts | str | None = None
+        self._fault: str | None = None  # nothing where there is none
+        self._ports: tuple[NodePort, ...] | None = None
+        self._shaping: tuple[object, Shaping] | None = None
+
+    @property
+    def ports(self) -> tuple[NodePort, ...]:
+        """Return the ports of nodes that they take."""
+        if self._ports is None:
+            self._ports = tuple(dict.fromkeys(node_ports(self.spec)))
+        return self._ports
+
+    def demand(self) -> Amounts:
+        """Return what one of them asks for, in thousandths; nothing for what cannot be read."""
+        found = self._read_demand()
+        return {} if isinstance(found, str) else found
+
+    def demand_fault(self) -> str | None:
+        """Say what is wrong with what they ask for."""
+        if self._fault is None:
+            self._fault = self._read_fault() or ""
+        return self._fault or None
+
+    def _read_fault(self) -> str | None:
+        found = self._read_demand()
+        if isinstance(found, str):
+            return found
+        try:
+            below = sorted(name for name, quantity in _asked(self.spec) if milli(quantity) < 0)
+        except QuantityError as error:  # in a limit that a request outranks
+            return str(error)
+        return f"it asks for less than nothing of {below[0]}" if below else None
+
+    def shaping(self, codes: object, work_out: Callable[[PodSpec], Shaping]) -> Shaping:
+        """Return what is worked out for codes, and remembered as long as these are meant."""
+        if self._shaping is None or self._shaping[0] is not codes:
+            self._shaping = codes, work_out(self.spec)
+        return self._shaping[1]
+
+    def _read_demand(self) -> Amounts | str:
+        if self._demand is None:
+            try:
+                self._demand = demand(self.spec)
+            except QuantityError as error:
+                self._demand = str(error)
+        return self._demand
+
+
 class Kin:
     """Pods that are alike."""
 
     __slots__ = (
-        "_demand",
+        "_owner",
         "annotations",
-        "controller",
+        "foreseen",
+        "gang",
         "labels",
         "namespace",
         "number",
         "own_name",
-        "pod",
-        "spec",
-        "spec_number",
+        "recipe",
+        "serial",
+        "slots",
     )
 
-    def __init__(
-        self, key: Key, pod: Pod, labels: Mapping[str, str], annotations: Mapping[str, str]
-    ) -> None:
-        self.pod: Final = pod  # the first of them
+    def __init__(self, key: Key, pod: Pod, said: Said, recipe: Recipe) -> None:
         self.namespace: Final = key.namespace
-        self.labels: Final = labels
-        self.annotations: Final = annotations
-        self.spec: Final[PodSpec] = pod.spec
+        self.labels, self.annotations = said
+        self.recipe: Final = recipe
         owner = pod.metadata.controller if pod.metadata.owner_references else None
-        self.controller: Final = (owner.api_version, owner.kind) if owner else None
+        self._owner: Final = owner
         # A claim that is made for a pod is called after it, so that such a pod has no kin.
         has_own = any(volume.ephemeral for volume in pod.spec.volumes)
         self.own_name: Final = key.name if has_own else ""
-        self.spec_number = 0
-        self.number = NONE
-        self._demand: Amounts | str | None = None
+        self.number = NONE  # another may have it afterwards
+        self.serial = NONE  # nobody else ever has it
+        self.slots: Final[dict[int, None]] = {}  # of its pods
+        self.foreseen = 0  # gangs that await such pods
+        self.gang: Key | None = None  # that they name
+
+    @property
+    def controller(self) -> tuple[str, str]:
+        """Return of which kind the object is that made them."""
+        owner = self._owner
+        return (owner.api_version, owner.kind) if owner else ("", "")
+
+    @property
+    def attempt(self) -> tuple[str, tuple[int, int]]:
+        """Return the Job, as a leaf, and which attempt they are of."""
+        return attempt_of(self.labels)
+
+    @property
+    def spec(self) -> PodSpec:
+        """Return what they are to run, without a node."""
+        return self.recipe.spec
 
     @property
     def wishes(self) -> tuple[str | None, ...]:
         """Return the annotations that we read."""
         return tuple(map(self.annotations.get, _WISHES))
-
-    @property
-    def title(self) -> str:
-        """Return what to call them: the first of them."""
-        name = self.pod.metadata.name
-        return f"pod {name}" if name else "a pod that comes later"
 
     @property
     def group(self) -> str:
@@ -101,12 +177,6 @@ class Kin:
         return self.labels.get(APP) in {RESERVATION_APP, SCALING_APP}
 
     @property
-    def attempt(self) -> tuple[str, tuple[int, int]]:
-        """Return the Job, as a leaf, and which attempt they are of."""
-        sighting = sight(self.pod)
-        return sighting.leaf, sighting.attempt
-
-    @property
     def rank(self) -> int:
         """Return their place among the pods of a leaf; smaller comes first."""
         if any(self.labels.get(name) in values for name, values in _LEADERS):
@@ -124,30 +194,6 @@ class Kin:
             COMPLETION_INDEX in keys or _names_index(selector)
             for selector, keys in _selections(spec)
         )
-
-    def demand(self) -> Amounts:
-        """Return what one of them asks for, in thousandths; nothing for what cannot be read."""
-        found = self._read_demand()
-        return {} if isinstance(found, str) else found
-
-    def demand_fault(self) -> str | None:
-        """Say what is wrong with what they ask for."""
-        found = self._read_demand()
-        if isinstance(found, str):
-            return found
-        try:
-            below = sorted(name for name, quantity in _asked(self.spec) if milli(quantity) < 0)
-        except QuantityError as error:  # in a limit that a request outranks
-            return str(error)
-        return f"it asks for less than nothing of {below[0]}" if below else None
-
-    def _read_demand(self) -> Amounts | str:
-        if self._demand is None:
-            try:
-                self._demand = demand(self.spec)
-            except QuantityError as error:
-                self._demand = str(error)
-        return self._demand
 
 
 def _asked(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scheduler.core.model import Spread, Term
 from scheduler.state.charges import Lying
 from scheduler.state.kin import Kin, pod_terms
+from scheduler.state.kins import Kins
 from scheduler.state.labels import NodeLabels
-from scheduler.state.selectors import Namespaces, Selectors, all_of, of_spread, of_term
+from scheduler.state.selectors import Namespaces, Selector, Selectors, all_of, of_spread, of_term
 from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
 
 __all__ = ["Bonds", "NeighbourRows"]
@@ -33,7 +34,7 @@ class Bonds(NamedTuple):
 class NeighbourRows:
     """Selectors and terms of anti-affinity, as far as pods that lie or wait somewhere have them."""
 
-    def __init__(self, kins: list[Kin], labels: NodeLabels, namespaces: Namespaces) -> None:
+    def __init__(self, kins: Kins, labels: NodeLabels, namespaces: Namespaces) -> None:
         self._kins: Final = kins
         self._labels: Final = labels
         self._namespaces: Final = namespaces
@@ -50,6 +51,16 @@ class NeighbourRows:
     def terms(self) -> tuple[Term, ...]:
         """Return the terms of anti-affinity."""
         return tuple(self._terms)
+
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """Return whom the rows mean."""
+        return tuple(self._selectors.rows)
+
+    def forget(self, number: int) -> None:
+        """Forget the bonds of a kin: another has its number."""
+        self._matches.pop(number, None)
+        self._bonds.pop(number, None)
 
     def read(self, kins: Iterable[int]) -> None:
         """Read what pods say of others; before this is done for all, nobody's bonds are known."""

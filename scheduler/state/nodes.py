@@ -1,19 +1,22 @@
 """Nodes as rows: what each has, what is wrong with it, and which taints keep pods out."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from scheduler.core.model import NONE, Bools, Ints, NodeFault
 from scheduler.state.amounts import Columns
-from scheduler.state.labels import NodeLabels
 from scheduler.state.terms import Stray
 from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import UNSCHEDULABLE
 from trainer_kai.api.node import Node, Taint
 from trainer_kai.api.quantity import QuantityError, milli, whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["NodeRows", "Taints", "fault_of"]
 
@@ -24,38 +27,100 @@ _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 class NodeRows:
     """The nodes that can be read, in the order of their names."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self.strays: Final[list[Stray]] = []
-        readable = []
-        for name in sorted(nodes):
-            fault = _unreadable(nodes[name])
-            if fault is None:
-                readable.append(name)
-            else:
-                message = f"the node is left out: {fault}"
-                self.strays.append(Stray(Key("", name), message))
-        self.names: Final = tuple(readable)
-        self.nodes: Final = tuple(nodes[name] for name in readable)
-        self.row: Final = {name: row for row, name in enumerate(readable)}
-        self.faults: Final = np.array([fault_of(node) for node in self.nodes], dtype=np.int8)
-        self.labels: Final = NodeLabels(self.nodes)
-        self.taints: Final = Taints(self.nodes)
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self.row: dict[str, int] = {}
+        self.faults: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.version = 0  # of their names, labels and taints
+        self.nodes: list[Node] = []
+        self._strays: Final[dict[str, Stray]] = {}
+        self._resources: Final[Counter[str]] = Counter()
+        self.renumbered: Ints | None = None  # by the row before; at its end that of no node
+        self.touched: set[int] = set()  # rows with another capacity
+        self.has_faults_changed = False
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def strays(self) -> list[Stray]:
+        """Return the nodes that were left out."""
+        return [self._strays[name] for name in sorted(self._strays)]
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Return the names of all that nodes have."""
+        return frozenset(self._resources)
+
+    def read(self, told: Mapping[str, Node | None]) -> None:
+        """Take nodes as they are now."""
+        self.renumbered, self.touched, self.has_faults_changed = None, set(), False
+        added: dict[str, Node] = {}
+        gone: set[str] = set()
+        for name, one in told.items():
+            node = self._readable(name, one)
+            row = self.row.get(name)
+            if node is None:
+                gone.update(() if row is None else (name,))
+            elif row is None:
+                added[name] = node
+            else:
+                self._change(row, node)
+        if added or gone:
+            self._renumber(added, gone)
 
     def row_of(self, name: str) -> int:
         """Return the row of a node, or NONE."""
         return self.row.get(name, NONE)
 
-    def resources(self) -> set[str]:
-        """Return the names of all that nodes have."""
-        return {name for node in self.nodes for name in node.status.allocatable}
+    def allocatable(self, columns: Columns, rows: Sequence[int]) -> Ints:
+        """Return what some nodes have, [node, resource]."""
+        found = [columns.capacity(self.nodes[row].status.allocatable) for row in rows]
+        return np.array(found, dtype=np.int64).reshape(len(found), len(columns.names))
 
-    def allocatable(self, columns: Columns) -> Ints:
-        """Return what nodes have, [node, resource]."""
-        rows = [columns.capacity(node.status.allocatable) for node in self.nodes]
-        return np.array(rows, dtype=np.int64).reshape(len(rows), len(columns.names))
+    def _readable(self, name: str, node: Node | None) -> Node | None:
+        """Return a node that can be read; note of another what is wrong with it."""
+        self._strays.pop(name, None)
+        fault = None if node is None else _unreadable(node)
+        if fault is not None:
+            self._strays[name] = Stray(Key("", name), f"the node is left out: {fault}")
+            return None
+        return node
+
+    def _change(self, row: int, node: Node) -> None:
+        before, self.nodes[row] = self.nodes[row], node
+        fault = fault_of(node)
+        if fault != self.faults[row]:
+            self.faults[row] = fault
+            self.has_faults_changed = True
+        if _lore(before) != _lore(node):
+            self.version += 1
+        if before.status.allocatable != node.status.allocatable:
+            self._count(before, -1)
+            self._count(node, 1)
+            self.touched.add(row)
+
+    def _renumber(self, added: Mapping[str, Node], gone: set[str]) -> None:
+        """Give all nodes rows in the order of their names."""
+        for node in added.values():
+            self._count(node, 1)
+        for name in gone:
+            self._count(self.nodes[self.row[name]], -1)
+        before = self.names
+        nodes = {**dict(zip(before, self.nodes, strict=True)), **added}
+        self.names = tuple(sorted(nodes.keys() - gone))
+        self.row = {name: row for row, name in enumerate(self.names)}
+        self.nodes = [nodes[name] for name in self.names]
+        self.faults = np.array([fault_of(node) for node in self.nodes], dtype=np.int8)
+        self.renumbered = np.array([*map(self.row_of, before), NONE], dtype=np.int64)
+        self.has_faults_changed = True
+        self.version += 1
+
+    def _count(self, node: Node, sign: int) -> None:
+        for name in node.status.allocatable:
+            self._resources[name] += sign
+            if not self._resources[name]:
+                del self._resources[name]
 
 
 class Taints:
@@ -87,6 +152,11 @@ class Taints:
             for taint in _counting(node):
                 table[row, at[taint.key, taint.value, taint.effect]] = True
         return table
+
+
+def _lore(node: Node) -> tuple[object, ...]:
+    """Return what pods choose nodes by."""
+    return node.metadata.name, node.metadata.labels, tuple(_counting(node))
 
 
 def fault_of(node: Node) -> NodeFault:

@@ -5,7 +5,9 @@ parent does not exist is missing, one that is above itself or cannot be read is 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -30,7 +32,7 @@ class QueueRows:
     """The table, and what is wrong with queues that are not in it."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
-        self._queues: Final = queues
+        self._queues: Final = dict(queues)
         self._faults: Final[dict[str, tuple[Verdict, str]]] = {}
         for name in sorted(queues):
             fault = _fault(queues[name])
@@ -55,6 +57,17 @@ class QueueRows:
         """Return what was left out, and why."""
         return [Stray(Key("", name), fault) for name, (_, fault) in sorted(self._faults.items())]
 
+    def are_of(self, queues: Mapping[str, Queue]) -> bool:
+        """Say whether these queues say the same, in all that we read."""
+        return self._queues.keys() == queues.keys() and all(
+            one is queues[name] or (one.spec, _age(one)) == (queues[name].spec, _age(queues[name]))
+            for name, one in self._queues.items()
+        )
+
+    def at(self, name: str) -> tuple[int, Bar | None]:
+        """Return the row of a queue, and why no unit can be in it."""
+        return self.row_of(name), self.bar(name)
+
     def row_of(self, name: str) -> int:
         """Return the row of a queue, with children or without, or NONE."""
         return self.row.get(name, NONE)
@@ -69,7 +82,13 @@ class QueueRows:
         """Return the rows; of what each queue itself has, what all below it have is made."""
         for amounts in (allocated, fixed, requested):
             self._add_up(amounts)
+        return replace(self._static, allocated=allocated, fixed=fixed, requested=requested)
+
+    @cached_property
+    def _static(self) -> Queues:
+        """Return what does not depend on what they have."""
         size = (len(self.names), len(Kind))
+        none = np.zeros(size, dtype=np.int64)
         quota, limit = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         weight = np.zeros(size, dtype=np.float64)
         for row, name in enumerate(self.names):
@@ -87,9 +106,9 @@ class QueueRows:
             limit=limit,
             weight=weight,
             usage=np.zeros(size, dtype=np.float64),
-            allocated=allocated,
-            fixed=fixed,
-            requested=requested,
+            allocated=none,
+            fixed=none,
+            requested=none,
         )
 
     def _add_up(self, amounts: NDArray[np.int64]) -> None:

@@ -1,184 +1,216 @@
-"""All pods in order, and of which kin each is.
+"""All pods, each in a slot of its own as long as it is there, and of which kin each is.
 
 Kin are pods that differ in nothing we read but name, node and state: the pods of one Job. What is
-to know of a pod is worked out once for all its kin. They are found by the identity of the parts
-that decoded siblings share, and only where those differ by their text.
+to know of a pod is worked out once for all its kin.
 """
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
-import msgspec
 import numpy as np
 
 from scheduler.core.model import NONE, Ints
 from scheduler.state.kin import Kin
+from scheduler.state.kins import NOBODY, Kins, grown
+from scheduler.state.nodes import NodeRows
 from scheduler.state.terms import Terms, epoch_s
 from trainer_kai.api.meta import Key
-from trainer_kai.api.pod import Pod, PodSpec
-from trainer_kai.api.share import Stamped, without_node
+from trainer_kai.api.pod import Pod
 
 __all__ = ["DONE", "GATED", "RELEASING", "STATES", "STUCK", "SUCCEEDED", "THERE", "WAITING", "Roll"]
 
 WAITING, GATED, THERE, RELEASING, STUCK, DONE, SUCCEEDED = range(7)
 STATES: Final = 7
 
-
-class _Names(Protocol):
-    def __call__(self, name: str, /) -> int: ...
+_FIRST: Final = 64  # slots of an empty roll
+_NEVER: Final = 2**62
+_NOBODY: Final = Key("", "")
 
 
 class Roll:
-    """Pods by row, oldest first; arrays are [pod]."""
+    """Pods by slot; arrays are [slot]. A free slot is of nobody's kin, and done."""
 
-    def __init__(self, pods: Mapping[Key, Pod], row_of: _Names, terms: Terms) -> None:
-        self.keys: Final = _in_order(pods)
-        self.pods: Final = [pods[key] for key in self.keys]
-        self._specs: dict[tuple[int, ...] | int, int] = {}
-        self._texts: dict[bytes, int] = {}
-        self._seen: dict[tuple[object, ...], int] = {}
-        self._known: dict[tuple[object, ...], int] = {}
-        self.kins: list[Kin] = []
-        self._by_index = False
-        kin = self._read()
-        if any(kin_.asks_for_index for kin_ in self.kins):  # then pods of one Job are not alike
-            self._by_index = True
-            self._seen, self._known, self.kins = {}, {}, []
-            kin = self._read()
-        self.kin: Final[Ints] = np.array(kin, dtype=np.int64)
-        states, nodes, self.nominated = self._states(row_of, terms)
-        self.state: Final[Ints] = np.array(states, dtype=np.int64)
-        self.node: Final[Ints] = np.array(nodes, dtype=np.int64)
+    def __init__(self, kins: Kins, nodes: NodeRows, terms: Terms) -> None:
+        self.kins: Final = kins
+        self._nodes: Final = nodes
+        self._patience_s: Final = terms.stuck_in_releasing_s
+        self.keys: Final[list[Key]] = []
+        self.pods: Final[list[Pod | None]] = []
+        self.slot_of: Final[dict[Key, int]] = {}
+        self.nominated: Final[dict[int, str]] = {}  # who waits for which node
+        self._kin_of: Final[list[Kin | None]] = []
+        self._free: Final[list[int]] = []
+        self._kin: Ints = np.full(_FIRST, NOBODY, dtype=np.int64)
+        self._state: Ints = np.full(_FIRST, DONE, dtype=np.int64)
+        self._node: Ints = np.full(_FIRST, NONE, dtype=np.int64)
+        self._since: Ints = np.zeros(_FIRST, dtype=np.int64)  # when it was told to go
+        self.touched: dict[Kin, None] = {}  # kin with pods that have changed
+        self.touched_slots: list[int] = []
+        self.touched_nodes: set[int] = set()
 
-    def __len__(self) -> int:
-        return len(self.keys)
+    @property
+    def kin(self) -> Ints:
+        """Return the number of the kin of each."""
+        return self._kin[: len(self.keys)]
 
-    def add(self, kin: Kin) -> int:
-        """Add kin of which there are no pods yet; return their number."""
-        kin.spec_number = self._number_of_text(kin.spec)
-        return self._enter(kin)
+    @property
+    def state(self) -> Ints:
+        """Return how far each is."""
+        return self._state[: len(self.keys)]
 
-    def _enter(self, kin: Kin) -> int:
-        number = self._known.setdefault(_content(kin), len(self.kins))
-        if number == len(self.kins):
-            kin.number = number
-            self.kins.append(kin)
-        return number
+    @property
+    def node(self) -> Ints:
+        """Return the node that each has something of, or NONE."""
+        return self._node[: len(self.keys)]
 
-    def _read(self) -> list[int]:
-        """Return the kin of each pod."""
-        found = []
-        seen, specs = self._seen, self._specs
-        for key, pod in zip(self.keys, self.pods, strict=True):
-            meta, spec = pod.metadata, pod.spec
-            spec_number = specs.get(id(spec))
-            if spec_number is None:
-                spec_number = specs[id(spec)] = self._spec_number(spec)
-            labels, annotations = meta.labels, meta.annotations
-            if type(labels) is Stamped and not self._by_index:
-                labels = labels.shared
-            if type(annotations) is Stamped:
-                annotations = annotations.shared
-            parts = (
-                spec_number,
-                id(labels),
-                id(annotations),
-                id(meta.owner_references),
-                key.namespace,
-            )
-            number = seen.get(parts)
-            if number is None:
-                kin = Kin(key, pod, labels, annotations)
-                kin.spec_number = spec_number
-                number = self._enter(kin)
-                if not kin.own_name:
-                    seen[parts] = number
-            found.append(number)
-        return found
+    @property
+    def heads(self) -> Ints:
+        """Count the pods of each kin, [kin, state]."""
+        size = len(self.kins.rows)
+        codes = self.kin * STATES + self.state
+        return np.bincount(codes, minlength=size * STATES).reshape(size, STATES)
 
-    def _spec_number(self, spec: PodSpec) -> int:
-        """Return one number for all specs that are equal but for their node."""
-        parts = _parts(spec)
-        number = self._specs.get(parts)
-        if number is None:
-            number = self._specs[parts] = self._number_of_text(spec)
-        return number
+    @property
+    def is_sparse(self) -> bool:
+        """Say whether most slots are free, and there are many."""
+        return len(self._free) > max(len(self.keys) // 2, _FIRST)
 
-    def _number_of_text(self, spec: PodSpec) -> int:
-        text = msgspec.json.encode(without_node(spec), order="deterministic")
-        return self._texts.setdefault(text, len(self._texts))
+    def begin(self) -> None:
+        """Forget who was touched."""
+        self.touched, self.touched_slots, self.touched_nodes = {}, [], set()
 
-    def _states(self, row_of: _Names, terms: Terms) -> tuple[list[int], list[int], dict[int, int]]:
-        states, nodes, nominated = [], [], {}
-        for number, pod in enumerate(self.pods):
-            state = _state(pod, terms)
-            name = pod.spec.node_name
-            states.append(state)
-            nodes.append(row_of(name) if name and state < DONE else NONE)
-            if state == WAITING and pod.status.nominated_node_name:
-                row = row_of(pod.status.nominated_node_name)
-                if row != NONE:
-                    nominated[number] = row
-        return states, nodes, nominated
+    def read(self, told: Mapping[Key, Pod | None]) -> None:
+        """Take pods as they are now."""
+        found: list[int] = []  # of each its slot, kin, state, node, and since when it goes
+        row_of, kin_of, slot_of = self._nodes.row_of, self.kins.of, self.slot_of.get
+        for key, pod in told.items():
+            slot = slot_of(key)
+            if pod is not None:
+                slot = self._enter(key) if slot is None else slot
+                kin = kin_of(key, pod)
+                self._join(slot, kin)
+                self.pods[slot] = pod
+                state, since = _state(pod)
+                name = pod.spec.node_name
+                node = row_of(name) if name and state < DONE else NONE
+                found += (slot, kin.number, state, node, since)
+                if state == WAITING and pod.status.nominated_node_name:
+                    self.nominated[slot] = pod.status.nominated_node_name
+                elif self.nominated:
+                    self.nominated.pop(slot, None)
+            elif slot is not None:
+                self._leave(key, slot)
+                found += (slot, NOBODY, DONE, NONE, 0)
+        self._write(np.array(found, dtype=np.int64).reshape(-1, 5))
+        for kin in self.touched:
+            self.kins.sweep(kin)
+        self.kins.forget_identities()
+
+    def pass_time(self, now: int) -> None:
+        """Find those that have been going for too long, and those that have not."""
+        going = np.flatnonzero((self.state == RELEASING) | (self.state == STUCK))
+        is_stuck = self._since[going] < now - self._patience_s
+        state = np.where(is_stuck, STUCK, RELEASING)
+        changed = going[self._state[going] != state]
+        self._state[going] = state
+        for slot in changed.tolist():
+            self._join(slot, self._kin_of[slot])
+            self.touched_slots.append(slot)
+            self.touched_nodes.add(int(self._node[slot]))
+
+    def renumber(self, row_of_old: Ints) -> None:
+        """Give nodes other rows; *row_of_old* ends with that of no node."""
+        self._node = row_of_old[self._node]
+        lost = (self.node == NONE) & (self.state >= THERE) & (self.state < DONE)
+        for slot in np.flatnonzero(lost).tolist():
+            pod = self.pods[slot]
+            self._node[slot] = self._nodes.row_of(pod.spec.node_name) if pod else NONE
+
+    def promised(self, slot: int) -> int:
+        """Return the row of the node that a pod waits for, or NONE."""
+        return self._nodes.row_of(self.nominated.get(slot, ""))
+
+    def pod(self, slot: int) -> Pod:
+        """Return the pod in a slot."""
+        pod = self.pods[slot]
+        assert pod is not None
+        return pod
+
+    def age(self, slot: int) -> tuple[int, str, Key]:
+        """Return what orders pods: the oldest first, then by uid, then by name."""
+        meta = self.pod(slot).metadata
+        return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[slot]
+
+    def first(self, kin: Kin) -> int:
+        """Return the slot of the oldest pod."""
+        return min(kin.slots, key=self.age) if len(kin.slots) > 1 else next(iter(kin.slots))
+
+    def title(self, kin: Kin) -> str:
+        """Return what to call pods that are alike: the first of them."""
+        return f"pod {self.keys[self.first(kin)].name}" if kin.slots else "a pod that comes later"
+
+    def _enter(self, key: Key) -> int:
+        if self._free:
+            slot = self._free.pop()
+            self.keys[slot] = key
+        else:
+            slot = len(self.keys)
+            self.keys.append(key)
+            self.pods.append(None)
+            self._kin_of.append(None)
+            if slot == len(self._kin):
+                self._grow(2 * slot)
+        self.slot_of[key] = slot
+        return slot
+
+    def _leave(self, key: Key, slot: int) -> None:
+        self._join(slot, None)
+        self.pods[slot], self.keys[slot] = None, _NOBODY
+        self.nominated.pop(slot, None)
+        del self.slot_of[key]
+        self._free.append(slot)
+
+    def _join(self, slot: int, kin: Kin | None) -> None:
+        """Let a slot be of a kin, and no longer of the one before."""
+        before = self._kin_of[slot]
+        if before is not kin:
+            if before is not None:
+                del before.slots[slot]
+                self.touched[before] = None
+            self._kin_of[slot] = kin
+            if kin is not None:
+                kin.slots[slot] = None
+        if kin is not None:
+            self.touched[kin] = None
+
+    def _write(self, lines: Ints) -> None:
+        """Write columns; of two lines for one slot the last counts."""
+        slots, kins, states, nodes, since = lines.T
+        self.touched_slots += slots.tolist()
+        self.touched_nodes.update(np.unique(np.concatenate((self._node[slots], nodes))).tolist())
+        self._kin[slots], self._state[slots] = kins, states
+        self._node[slots], self._since[slots] = nodes, since
+
+    def _grow(self, size: int) -> None:
+        self._kin, self._state = grown(self._kin, size), grown(self._state, size)
+        self._node, self._since = grown(self._node, size), grown(self._since, size)
 
 
-def _content(kin: Kin) -> tuple[object, ...]:
-    """Return all that makes kin differ from others."""
-    return (
-        kin.spec_number,
-        tuple(sorted(kin.labels.items())),
-        kin.wishes,
-        kin.controller,
-        kin.namespace,
-        kin.own_name,
-    )
-
-
-def _state(pod: Pod, terms: Terms) -> int:
+def _state(pod: Pod) -> tuple[int, int]:
+    """Return how far a pod is, and since when it has been going; time may pass afterwards."""
     phase = pod.status.phase
     if phase == "Succeeded":
-        return SUCCEEDED
+        return SUCCEEDED, 0
     if phase == "Failed":
-        return DONE
+        return DONE, 0
     going = pod.metadata.deletion_timestamp
     if going:
         if not pod.spec.node_name:
-            return DONE  # it has nothing, and wants nothing any more
+            return DONE, 0  # it has nothing, and wants nothing any more
         since = epoch_s(going)
-        is_stuck = since is not None and terms.now - since > terms.stuck_in_releasing_s
-        return STUCK if is_stuck else RELEASING
+        return RELEASING, _NEVER if since is None else since
     if pod.spec.node_name:
-        return THERE
+        return THERE, 0
     if phase not in {"", "Pending"}:
-        return DONE  # it runs nowhere
-    return GATED if pod.spec.scheduling_gates else WAITING
-
-
-def _in_order(pods: Mapping[Key, Pod]) -> list[Key]:
-    """Return the oldest first, then by uid, then by name."""
-    keys = list(pods)
-    if len({pod.metadata.uid for pod in pods.values()}) < len(keys):
-        keys.sort()
-    keys.sort(key=lambda key: pods[key].metadata.uid)
-    keys.sort(key=lambda key: epoch_s(pods[key].metadata.creation_timestamp) or 0)
-    return keys
-
-
-def _parts(spec: PodSpec) -> tuple[int, ...]:
-    """Return what is the same in copies of a spec that lie on different nodes."""
-    return (
-        id(spec.volumes),
-        id(spec.init_containers),
-        id(spec.containers),
-        id(spec.node_selector),
-        spec.host_network,
-        id(spec.affinity),
-        id(spec.scheduler_name),
-        id(spec.tolerations),
-        id(spec.priority_class_name),
-        id(spec.overhead),
-        id(spec.topology_spread_constraints),
-        id(spec.scheduling_gates),
-        id(spec.resource_claims),
-        id(spec.resources),
-    )
+        return DONE, 0  # it runs nowhere
+    return (GATED if pod.spec.scheduling_gates else WAITING), 0

@@ -1,88 +1,135 @@
 """Shapes: what of a kin says where its pods may go. Equal ones are one row."""
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from scheduler.core.model import NONE, Shape
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model import NONE, Ints, Shape
 from scheduler.state.asks import Asks
-from scheduler.state.kin import Kin
-from scheduler.state.labels import Alternatives
-from scheduler.state.nodes import NodeRows
-from scheduler.state.ties import Ties
+from scheduler.state.claims import Claims
+from scheduler.state.kin import Kin, Shaping
+from scheduler.state.labels import Alternatives, NodeLabels
+from scheduler.state.neighbours import NeighbourRows
+from scheduler.state.nodes import Taints
+from scheduler.state.ports import Ports
+from trainer_kai.api.pod import PodSpec
 
-__all__ = ["Shapes"]
+__all__ = ["Shapes", "Ties"]
+
+_FEW: Final = 64  # unused ones are no matter
+
+
+class Ties(NamedTuple):
+    """What ties pods to nodes beyond what the nodes are."""
+
+    neighbours: NeighbourRows
+    ports: Ports
+    claims: Claims
 
 
 class Shapes:
     """The rows, made as they are asked for."""
 
-    def __init__(self, kins: list[Kin], asks: Asks, nodes: NodeRows, ties: Ties) -> None:
-        self._kins: Final = kins
+    def __init__(self, nodes: tuple[NodeLabels, Taints], asks: Asks, ties: Ties) -> None:
+        self._labels, self._taints = nodes
         self._asks: Final = asks
-        self._nodes: Final = nodes
-        self._ties: Final = ties
-        self._of_kin: Final[dict[int, Shape]] = {}
-        self._row_of_kin: Final[dict[tuple[int, int], int]] = {}
+        self._neighbours, self._ports, self.claims = ties
+        self._codes: Final = object()  # these and no others
         self._rows: Final[dict[Shape, int]] = {}
-        self._tolerated: Final[dict[int, frozenset[int]]] = {}
-        self._selected: Final[dict[int, tuple[Alternatives, ...]]] = {}
+        self._shapes: Final[list[Shape]] = []
+        self._like: Final[dict[tuple[object, ...], int]] = {}
+        self._promised: Final[dict[tuple[int, int], int]] = {}
+        self.row_of: Ints = np.zeros(0, dtype=np.int64)  # [kin]
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def are_mostly_unused(self, rows: NDArray[np.int32]) -> bool:
+        """Say whether there are many more shapes than pods have; *rows* are those of pods."""
+        used = int(np.count_nonzero(np.bincount(rows[rows != NONE])))
+        return len(self) > 2 * used + _FEW
 
     def table(self) -> tuple[Shape, ...]:
         """Return all that were asked for."""
-        return tuple(self._rows)
+        return tuple(self._shapes)
 
-    def row(self, kin: int, nominated: int = NONE) -> int:
-        """Return the row of a kin's pods; of those that a node was promised another one."""
-        row = self._row_of_kin.get((kin, nominated))
-        if row is None:
-            shape = self._shape(kin)
-            if nominated != NONE:
-                shape = replace(shape, nominated=nominated)
-            row = self._rows.setdefault(shape, len(self._rows))
-            self._row_of_kin[kin, nominated] = row
+    def forget(self, numbers: Ints, size: int) -> None:
+        """Forget kin whose numbers others have, of so many that there may be."""
+        if size > len(self.row_of):
+            longer = np.full(size, NONE, dtype=np.int64)
+            longer[: len(self.row_of)] = self.row_of
+            self.row_of = longer
+        self.row_of[numbers] = NONE
+
+    def row(self, kin: Kin) -> int:
+        """Return the row of a kin's pods."""
+        row = int(self.row_of[kin.number])
+        if row == NONE:
+            row = self.row_of[kin.number] = self._row_like(kin)
         return row
 
-    def _shape(self, number: int) -> Shape:
-        shape = self._of_kin.get(number)
-        if shape is None:
-            shape = self._of_kin[number] = self._made(number)
-        return shape
+    def promised(self, kin: Kin, node: int) -> int:
+        """Return the row of a kin's pods that a node was promised to."""
+        row = self.row(kin)
+        found = self._promised.get((row, node))
+        if found is None:
+            found = self._enter(replace(self._shapes[row], nominated=node))
+            self._promised[row, node] = found
+        return found
 
-    def _made(self, number: int) -> Shape:
-        kin = self._kins[number]
-        cpu, memory, gpu = self._asks.counted[number].tolist()
-        shares = self._asks.sharing.get(number)
-        bonds = self._ties.neighbours.of(number)
+    def _row_like(self, kin: Kin) -> int:
+        """Return the row of a kin; making a shape is what takes time."""
+        number = kin.number
+        like = (
+            kin.recipe,
+            self._asks.sharing.get(number),
+            kin.is_reservation,
+            self._neighbours.of(number),
+            number if kin.spec.volumes else NONE,  # of claims each has its own
+        )
+        row = self._like.get(like)
+        if row is None:
+            row = self._enter(self._made(kin))
+            if not kin.spec.volumes:
+                self._like[like] = row
+        return row
+
+    def _enter(self, shape: Shape) -> int:
+        row = self._rows.setdefault(shape, len(self._shapes))
+        if row == len(self._shapes):
+            self._shapes.append(shape)
+        return row
+
+    def _made(self, kin: Kin) -> Shape:
+        asks, ports, claims = self._asks, self._ports, self.claims
+        number = kin.number
+        cpu, memory, gpu = asks.counted[number].tolist()
+        shares = asks.sharing.get(number)
+        shaping = kin.recipe.shaping(self._codes, self._shaping)
+        bonds = self._neighbours.of(number)
         return Shape(
-            request=tuple(self._asks.request[number].tolist()),
+            request=tuple(asks.request[number].tolist()),
             counted=(cpu, memory, gpu),
-            has_gpu=self._asks.has_gpu(number),
-            tolerates=self._tolerates(kin),
-            any_of=self._any_of(kin),
-            takes=self._ties.ports.takes(number),
-            avoids=self._ties.ports.avoids(number),
+            has_gpu=asks.has_gpu(number),
+            tolerates=shaping.tolerates,
+            any_of=shaping.any_of + claims.any_of(kin),
+            takes=ports.takes(kin),
+            avoids=ports.avoids(kin),
             **bonds._asdict(),
-            claims=self._ties.claims.rows(kin, one_pod=False),
-            own_claims=self._ties.claims.rows(kin, one_pod=True),
+            claims=claims.rows(kin, one_pod=False),
+            own_claims=claims.rows(kin, one_pod=True),
             devices=shares.devices if shares else 0,
             share=shares.thousandths if shares else 0,
         )
 
-    def _tolerates(self, kin: Kin) -> frozenset[int]:
-        found = self._tolerated.get(kin.spec_number)
-        if found is None:
-            found = self._nodes.taints.tolerated(kin.spec.tolerations)
-            self._tolerated[kin.spec_number] = found
-        return found
+    def _shaping(self, spec: PodSpec) -> Shaping:
+        tolerates = self._taints.tolerated(spec.tolerations)
+        return Shaping(tolerates, tuple(self._wishes(spec)))
 
-    def _any_of(self, kin: Kin) -> tuple[Alternatives, ...]:
-        found = self._selected.get(kin.spec_number)
-        if found is None:
-            found = self._selected[kin.spec_number] = tuple(self._wishes(kin))
-        return found + self._ties.claims.any_of(kin)
-
-    def _wishes(self, kin: Kin) -> list[Alternatives]:
-        spec, labels = kin.spec, self._nodes.labels
+    def _wishes(self, spec: PodSpec) -> list[Alternatives]:
+        labels = self._labels
         wishes = [labels.of_map(spec.node_selector)] if spec.node_selector else []
         affinity = spec.affinity.node_affinity if spec.affinity else None
         if affinity is not None and affinity.required is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from scheduler.state.gangs import Gang
+from scheduler.state.gang import Gang
 from scheduler.state.kin import Kin
 from trainer_kai.api.names import PREEMPTIBILITY, PRIORITY_CLASS_NAME, QUEUE
 from trainer_kai.api.priority import PriorityClass
@@ -33,40 +33,26 @@ def default_priority(classes: Mapping[str, PriorityClass]) -> int:
 class Standings:
     """Of gangs, and of pods on their own."""
 
-    def __init__(
-        self, classes: Mapping[str, PriorityClass], kins: list[Kin], default_queue: str
-    ) -> None:
+    def __init__(self, classes: Mapping[str, PriorityClass], default_queue: str) -> None:
         self._classes: Final = classes
-        self._kins: Final = kins
         self._default_queue: Final = default_queue
         self._default: Final = default_priority(classes)
-        self._of_gang: Final[dict[int, Standing]] = {}
-        self._of_kin: Final[dict[int, Standing]] = {}
 
     def of_gang(self, gang: Gang) -> Standing:
         """Return what a group says; pods of one that does not exist have no queue."""
-        found = self._of_gang.get(gang.number)
-        if found is None:
-            if gang.group is None:
-                found = self._standing("", "", "")
-            else:
-                spec = gang.group.spec
-                found = self._standing(spec.queue, spec.priority_class_name, spec.preemptibility)
-            self._of_gang[gang.number] = found
-        return found
+        if gang.group is None:
+            return self._standing("", "", "")
+        spec = gang.group.spec
+        return self._standing(spec.queue, spec.priority_class_name, spec.preemptibility)
 
-    def of_alone(self, number: int) -> Standing:
+    def of_alone(self, kin: Kin) -> Standing:
         """Return what pods without a group say themselves."""
-        found = self._of_kin.get(number)
-        if found is None:
-            kin = self._kins[number]
-            labels = kin.labels
-            found = self._of_kin[number] = self._standing(
-                labels.get(QUEUE) or self._default_queue,
-                labels.get(PRIORITY_CLASS_NAME) or kin.spec.priority_class_name,
-                labels.get(PREEMPTIBILITY, ""),
-            )
-        return found
+        labels = kin.labels
+        return self._standing(
+            labels.get(QUEUE) or self._default_queue,
+            labels.get(PRIORITY_CLASS_NAME) or kin.spec.priority_class_name,
+            labels.get(PREEMPTIBILITY, ""),
+        )
 
     def _standing(self, queue: str, class_name: str, wish: str) -> Standing:
         known = self._classes.get(class_name)

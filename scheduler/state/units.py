@@ -1,31 +1,28 @@
 """Units: each gang that wants or has something, and each pod that is on its own."""
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from bisect import bisect_left, insort
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model import NONE, Ints, Leaf, Pods, PodState, Unit
-from scheduler.state.bars import Bars
-from scheduler.state.gangs import Gang, Gangs
-from scheduler.state.headcount import Headcount
-from scheduler.state.holdings import Holdings
-from scheduler.state.queues import QueueRows
+from scheduler.core.model import NONE, Bar, Leaf, Pods, PodState, Slot, Unit
+from scheduler.state.gang import Gang
 from scheduler.state.roll import (
     DONE,
     GATED,
     RELEASING,
+    STATES,
     STUCK,
     SUCCEEDED,
     THERE,
     WAITING,
     Roll,
 )
-from scheduler.state.shapes import Shapes
-from scheduler.state.standing import Standing, Standings
+from scheduler.state.standing import Standing
 from scheduler.state.terms import epoch_s
 from scheduler.state.trees import DEFAULT, tree
+from scheduler.state.view import View
 from trainer_kai.api.meta import Key, Meta
 
 __all__ = ["Units"]
@@ -39,138 +36,193 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
+_FEW: Final = 32  # changes that are cheaper one by one than all in one
+
+_Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
+_Of: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
 
 
-class _Entry(NamedTuple):
+class _Entry:
     """A unit, and where it stands among the others."""
 
-    age: tuple[int, str, Key]
-    unit: Unit
-    gang: int  # or NONE
-    pod: int  # row of a pod on its own, or NONE
+    __slots__ = ("age", "number", "slot", "unit")
+
+    def __init__(self, age: _Age, unit: Unit, number: int, slot: int) -> None:
+        self.age: Final = age
+        self.unit = unit
+        self.number: Final = number  # of its gang, or NONE
+        self.slot: Final = slot  # of a pod on its own, or NONE
 
 
-@dataclass(frozen=True)
 class Units:
-    """What units are made of."""
+    """The oldest first; each is made anew only when something that it is made of has changed."""
 
-    roll: Roll
-    gangs: Gangs
-    heads: Headcount
-    standings: Standings
-    bars: Bars
-    queues: QueueRows
-    shapes: Shapes
-    holdings: Holdings
+    def __init__(self) -> None:
+        self._entries: Final[dict[_Of, _Entry]] = {}
+        self._line: list[_Entry] = []
+        self._gone: Final[list[_Entry]] = []
+        self._new: Final[list[_Entry]] = []
 
-    def table(self) -> tuple[tuple[Unit, ...], tuple[Key, ...], Pods]:
-        """Return the units, oldest first, their names, and the rows of their pods."""
-        entries = [self._of_gang(gang) for gang in self.heads.listed]
-        is_alone = self.gangs.is_alone[self.roll.kin] & self.heads.is_row
-        entries += [self._of_pod(number) for number in np.flatnonzero(is_alone).tolist()]
-        entries.sort(key=lambda entry: entry.age)
-        units = tuple(entry.unit for entry in entries)
-        return units, tuple(entry.age[2] for entry in entries), self._pods(entries)
+    @property
+    def alone(self) -> list[int]:
+        """Return the slots of the pods that are units on their own."""
+        return [of for of in self._entries if isinstance(of, int)]
 
-    def _of_gang(self, gang: Gang) -> _Entry:
+    def among(self, slots: NDArray[np.int64]) -> list[int]:
+        """Return which of some slots are units."""
+        return [slot for slot in slots.tolist() if slot in self._entries]
+
+    def drop(self, of: _Of) -> None:
+        """Let something be no unit any more."""
+        entry = self._entries.pop(of, None)
+        if entry is not None:
+            self._gone.append(entry)
+
+    def read_gang(self, view: View, gang: Gang, bar: Bar | None) -> None:
+        """Make the unit of a gang; *bar* is in its way."""
+        if not gang.is_listed:
+            self.drop(gang.key)
+            return
+
         def plant(name: str, minimum: int) -> Leaf:
-            return self._leaf(gang, name, minimum)
+            return _leaf(view, gang, name, minimum)
 
-        group = gang.group
-        whole = tree(group, plant) if group and gang.is_sound else plant(DEFAULT, 1)
-        bar = self.bars.of_gang(gang)
+        group, standing = gang.group, view.standings.of_gang(gang)
         unit = Unit(
             name=str(gang.key),
-            queue=self._queue(self.standings.of_gang(gang)),
-            priority=self.standings.of_gang(gang).priority,
-            is_preemptible=self.standings.of_gang(gang).is_preemptible,
-            tree=whole,
-            bar=bar,
-            is_kept=self.heads.is_begun(gang) and not gang.is_suspended,
-        )
-        return _Entry(self._age(gang), unit, gang.number, NONE)
-
-    def _leaf(self, gang: Gang, name: str, minimum: int) -> Leaf:
-        kin, _ = gang.later.get(name, (NONE, 0))
-        later = self.heads.later(gang, name)
-        return Leaf(
-            name=name,
-            minimum=minimum,
-            waiting=self.heads.waiting(gang, name),
-            there=self.heads.of(gang, name, THERE),
-            succeeded=self.heads.of(gang, name, SUCCEEDED),
-            slots=self.holdings.of(gang, name, self.shapes),
-            later=later,
-            later_shape=self.shapes.row(kin) if kin != NONE and later else NONE,
-            gated=self.heads.of(gang, name, GATED),
-        )
-
-    def _age(self, gang: Gang) -> tuple[int, str, Key]:
-        if gang.group is not None:
-            return _age(gang.group.metadata, gang.key)
-        first = self.roll.kins[gang.kins[0]].pod.metadata
-        return _age(first, gang.key)
-
-    def _of_pod(self, number: int) -> _Entry:
-        kin = int(self.roll.kin[number])
-        standing = self.standings.of_alone(kin)
-        meta = self.roll.pods[number].metadata
-        key = self.roll.keys[number]
-        name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
-        row = int(self.heads.row_of[number])
-        state = int(self.roll.state[number])
-        unit = Unit(
-            name=str(name),
-            queue=self._queue(standing),
+            queue=_queue(view, standing),
             priority=standing.priority,
             is_preemptible=standing.is_preemptible,
-            tree=Leaf(
-                DEFAULT,
-                1,
-                waiting=(row,) if state == WAITING else (),
-                there=int(state == THERE),
-                gated=int(state == GATED),
-            ),
-            bar=self.bars.of_alone(kin),
+            tree=tree(group, plant) if group and gang.is_sound else plant(DEFAULT, 1),
+            bar=bar,
+            is_kept=gang.is_begun and not gang.is_suspended,
+        )
+        age = (*_age_of_gang(gang, view.roll), gang.key, 0)
+        self._put(gang.key, _Entry(age, unit, gang.number, NONE))
+
+    def read_pod(self, view: View, slot: int, bar: Bar | None) -> None:
+        """Make the unit of a pod on its own; *bar* is in its way."""
+        roll, state = view.roll, int(view.roll.state[slot])
+        meta, key = roll.pod(slot).metadata, roll.keys[slot]
+        standing = view.standings.of_alone(roll.kins[int(roll.kin[slot])])
+        name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
+        waiting = (slot,) if state == WAITING else ()
+        leaf = Leaf(DEFAULT, 1, waiting, there=int(state == THERE), gated=int(state == GATED))
+        unit = Unit(
+            name=str(name),
+            queue=_queue(view, standing),
+            priority=standing.priority,
+            is_preemptible=standing.is_preemptible,
+            tree=leaf,
+            bar=bar,
             is_kept=state == THERE,
         )
-        return _Entry(_age(meta, name), unit, NONE, row)
+        self._put(slot, _Entry((*_age(meta), name, 1), unit, NONE, slot))
 
-    def _queue(self, standing: Standing) -> int:
-        """Return the row of a queue that takes units."""
-        if self.queues.bar(standing.queue) is not None:
-            return NONE
-        return self.queues.row_of(standing.queue)
+    def table(self) -> tuple[tuple[Unit, ...], tuple[Key, ...]]:
+        """Return the units and their names."""
+        self._settle()
+        return tuple([it.unit for it in self._line]), tuple([it.age[2] for it in self._line])
 
-    def _pods(self, entries: list[_Entry]) -> Pods:
-        unit_of_gang = np.full(len(self.gangs.gangs) + 1, NONE, dtype=np.int32)
-        for row, entry in enumerate(entries):
-            if entry.gang != NONE:
-                unit_of_gang[entry.gang] = row
-        numbers = self.heads.rows
-        kins = self.roll.kin[numbers]
-        unit = unit_of_gang[self.gangs.gang[kins]]
-        for row, entry in enumerate(entries):
-            if entry.pod != NONE:
-                unit[entry.pod] = row
-        states = np.array([_STATES[state] for state in range(len(_STATES))], dtype=np.int8)
+    def pods(self, view: View) -> Pods:
+        """Return the rows of pods: their slots."""
+        roll = view.roll
+        unit = self._unit_of(view)[roll.kin * STATES + roll.state]
+        for row, entry in enumerate(self._line):
+            if entry.slot != NONE:
+                unit[entry.slot] = row
+        is_row = unit != NONE
+        states = np.array([_STATES[state] for state in range(STATES)], dtype=np.int8)
+        rows = view.codes.shapes.row_of
+        for number in np.flatnonzero(
+            np.bincount(roll.kin[is_row], minlength=len(rows)).astype(np.bool_) & (rows == NONE)
+        ).tolist():
+            view.codes.shapes.row(roll.kins[number])
+        shape = np.where(is_row, rows[roll.kin], NONE).astype(np.int32)
+        for slot in roll.nominated:
+            node = roll.promised(slot)
+            if node != NONE and is_row[slot]:
+                shape[slot] = view.codes.shapes.promised(roll.kins[int(roll.kin[slot])], node)
         return Pods(
-            shape=self._shape_rows(kins),
-            node=self.roll.node[numbers].astype(np.int32),
+            shape=shape,
+            node=np.where(is_row, roll.node, NONE).astype(np.int32),
             unit=unit,
-            state=states[self.roll.state[numbers]],
+            state=np.where(is_row, states[roll.state], PodState.DONE).astype(np.int8),
         )
 
-    def _shape_rows(self, kins: Ints) -> NDArray[np.int32]:
-        first, at = np.unique(kins, return_inverse=True)
-        rows = np.array([self.shapes.row(kin) for kin in first.tolist()], dtype=np.int32)
-        shape = rows[at] if len(rows) else np.zeros(0, dtype=np.int32)
-        for number, node in self.roll.nominated.items():
-            if self.heads.is_row[number]:
-                kin = int(self.roll.kin[number])
-                shape[self.heads.row_of[number]] = self.shapes.row(kin, node)
-        return shape
+    def _put(self, of: _Of, entry: _Entry) -> None:
+        known = self._entries.get(of)
+        if known is not None and (known.age, known.number) == (entry.age, entry.number):
+            known.unit = entry.unit
+            return
+        self.drop(of)
+        self._entries[of] = entry
+        self._new.append(entry)
+
+    def _settle(self) -> None:
+        """Bring the line in order."""
+        if len(self._gone) + len(self._new) > _FEW:
+            gone = set(map(id, self._gone))
+            kept = [entry for entry in (*self._line, *self._new) if id(entry) not in gone]
+            self._line = sorted(kept, key=_place)
+        else:
+            for entry in self._new:
+                insort(self._line, entry, key=_place)
+            for entry in self._gone:
+                at = bisect_left(self._line, entry.age, key=_place)
+                while self._line[at] is not entry:
+                    at += 1
+                del self._line[at]
+        self._gone.clear()
+        self._new.clear()
+
+    def _unit_of(self, view: View) -> NDArray[np.int32]:
+        """Return the rows of units of gangs: what waits and counts, and whatever is on a node."""
+        gangs, kins, size = view.gangs, view.roll.kins, len(view.heads)
+        row_of = np.full(len(gangs.is_listed), NONE, dtype=np.int32)  # the last is of no gang
+        numbers = np.array([entry.number for entry in self._line], dtype=np.int64)
+        is_gang = numbers != NONE
+        row_of[numbers[is_gang]] = np.flatnonzero(is_gang)
+        gang, state = kins.gang[:size, None], np.arange(STATES)
+        is_placed = (state >= THERE) & (state < DONE)
+        may_wait = kins.counts[:size, None] & ~(gangs.is_suspended[gang] & (state < THERE))
+        found: NDArray[np.int32] = np.where(is_placed | may_wait, row_of[gang], NONE)
+        return found.ravel()
 
 
-def _age(meta: Meta, key: Key) -> tuple[int, str, Key]:
-    return epoch_s(meta.creation_timestamp) or 0, meta.uid, key
+def _leaf(view: View, gang: Gang, name: str, minimum: int) -> Leaf:
+    later, held = gang.to_come(name), view.holdings.of(gang).get(name)
+    shapes = view.codes.shapes
+    slots = tuple(Slot(node, shapes.row(held.kin), why) for node, why in held.at) if held else ()
+    return Leaf(
+        name=name,
+        minimum=minimum,
+        waiting=gang.waiting(name, view.roll),
+        there=gang.of(name, THERE),
+        succeeded=gang.of(name, SUCCEEDED),
+        slots=slots,
+        later=later,
+        later_shape=shapes.row(gang.later[name][0]) if later else NONE,
+        gated=gang.of(name, GATED),
+    )
+
+
+def _queue(view: View, standing: Standing) -> int:
+    """Return the row of a queue that takes units."""
+    queues = view.queues
+    return NONE if queues.bar(standing.queue) is not None else queues.row_of(standing.queue)
+
+
+def _age_of_gang(gang: Gang, roll: Roll) -> tuple[int, str]:
+    if gang.group is not None:
+        return _age(gang.group.metadata)
+    oldest = min((roll.first(kin) for kin in gang.kins), key=roll.age)
+    return _age(roll.pod(oldest).metadata)
+
+
+def _age(meta: Meta) -> tuple[int, str]:
+    return epoch_s(meta.creation_timestamp) or 0, meta.uid
+
+
+def _place(entry: _Entry) -> _Age:
+    return entry.age

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.core.model import Bar, Leaf, Shape, Unit, leaves_of
+from scheduler.core.model import NONE, Bar, Leaf, Shape, Unit, leaves_of
 from scheduler.state.cluster import Cluster
 from scheduler.state.encode import Encoded, encode
 from scheduler.state.terms import Terms
@@ -24,6 +24,7 @@ __all__ = [
     "NOW",
     "bar_of",
     "cluster",
+    "decoded",
     "encoded",
     "group",
     "jobset_pod",
@@ -32,6 +33,7 @@ __all__ = [
     "node",
     "pod",
     "queue",
+    "rows_of",
     "shape_of",
     "unit_of",
 ]
@@ -119,11 +121,16 @@ def cluster(*objects: Fields) -> Cluster:
     """Read objects."""
     found = Cluster()
     for fields in objects:
-        kind, shelf = _ADDRESS[fields["kind"]]
-        obj: Any = decode(kind, json.dumps(fields).encode())
-        key = obj.metadata.name if shelf in _WITHOUT_NAMESPACE else obj.metadata.key
+        shelf, key, obj = decoded(fields)
         getattr(found, shelf)[key] = obj
     return found
+
+
+def decoded(fields: Fields) -> tuple[str, Any, Any]:
+    """Return of which kind an object is, in the plural, its key, and the object."""
+    kind, shelf = _ADDRESS[fields["kind"]]
+    obj: Any = decode(kind, json.dumps(fields).encode())
+    return shelf, obj.metadata.name if shelf in _WITHOUT_NAMESPACE else obj.metadata.key, obj
 
 
 def encoded(*objects: Fields, **terms: Any) -> Encoded:
@@ -147,6 +154,12 @@ def bar_of(found: Encoded, name: str) -> tuple[str, str] | None:
     """Return the verdict and the message of what is in the way of a unit."""
     bar: Bar | None = unit_of(found, name).bar
     return (bar.verdict.title, bar.message) if bar else None
+
+
+def rows_of(found: Encoded) -> set[str]:
+    """Return the names of the pods that are in a unit."""
+    rows = zip(found.pods, found.snapshot.pods.unit.tolist(), strict=True)
+    return {key.name for key, unit in rows if unit != NONE}
 
 
 def shape_of(found: Encoded, name: str) -> Shape:

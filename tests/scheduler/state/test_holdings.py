@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import Cause
-from scheduler.state.gangs import Gangs
-from scheduler.state.headcount import Headcount
-from scheduler.state.holdings import Holdings
-from scheduler.state.nodes import NodeRows
-from scheduler.state.roll import Roll
+from scheduler.core.model import Cause, leaves_of
+from scheduler.state.state import State
 from scheduler.state.terms import Terms
 from tests.support.case import Case, ids
 from tests.support.clusters import (
@@ -26,7 +22,9 @@ from tests.support.clusters import (
     node,
     pod,
     shape_of,
+    unit_of,
 )
+from trainer_kai.api.meta import Key
 
 _SUBS = [{"name": "n-replica-0", "minMember": 1}, {"name": "l-replica-0", "minMember": 2}]
 
@@ -334,16 +332,14 @@ def test_many_leaves_with_slots() -> None:
     meta = {"annotations": {"trainer-kai.dev/reserved": json.dumps(held)}}
     subs = [{"name": leaf, "minMember": 2} for leaf in leaves]
     pods = [pod(f"p{i}", "g", leaf, node="a") for i, leaf in enumerate(leaves)]
-    objects = cluster(node("a"), group("g", meta=meta, subGroups=subs), *pods)
-    terms = Terms(now=0)
-    nodes = NodeRows(objects.nodes)
-    roll = Roll(objects.pods, nodes.row_of, terms)
-    gangs = Gangs(objects, roll, terms)
-    heads = Headcount(roll, gangs)
+    objects = [node("a"), group("g", meta=meta, subGroups=subs), *pods]
+    state = State(Terms(now=0))
+    state.tell_all(cluster(*objects))
+    state.snapshot(0)
+    state.pods.tell(Key("ns", "p0"), None)
     since = time.process_time()
 
-    holdings = Holdings(roll, gangs, heads, nodes)
-    holdings.read()
+    found = state.snapshot(0)
 
     assert time.process_time() - since < 0.5
-    assert [nodes for *_, nodes in holdings.charges()] == [(0,)] * 2000
+    assert sum(len(leaf.slots) for leaf in leaves_of(unit_of(found, "g").tree)) == 1999

@@ -81,7 +81,7 @@ def test_the_order_of_pods_in_a_leaf() -> None:
     assert names == ["head", "ten", "five", "old", "plain-a", "plain-b", "none"]
 
 
-def test_pods_are_rows_by_age_then_uid() -> None:
+def test_units_are_rows_by_age_then_uid() -> None:
     """The time counts, not its text."""
     found = encoded(
         pod("c", meta={"creationTimestamp": "2026-01-05T06:30:00Z", "uid": "0"}),
@@ -89,7 +89,7 @@ def test_pods_are_rows_by_age_then_uid() -> None:
         pod("a", meta={"creationTimestamp": "2026-01-05T06:00:00Z", "uid": "1"}),
     )
 
-    assert [key.name for key in found.pods] == ["a", "b", "c"]
+    assert [key.name for key in found.units] == ["pg-a-1", "pg-b-2", "pg-c-0"]
 
 
 def test_pods_of_one_job_are_alike_unless_somebody_asks_for_their_index() -> None:

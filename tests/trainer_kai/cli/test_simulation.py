@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.decision import Admission, Placing, Plan
-from scheduler.core.model import Snapshot
+from scheduler.core.model import NONE, Snapshot
 from scheduler.core.plan import plan
 from scheduler.core.policy import Policies
 from tests.support.world import bind_request, group, node, pod, queue, shard, staged
@@ -215,7 +215,8 @@ class Watcher:
 
     def __call__(self, snapshot: Snapshot, policies: Policies) -> Plan:
         """Note it, and plan."""
-        shapes = [snapshot.shapes[shape] for shape in snapshot.pods.shape]
+        rows = snapshot.pods.shape[snapshot.pods.unit != NONE]
+        shapes = [snapshot.shapes[shape] for shape in rows]
         self.promised.append(sum(shape.nominated >= 0 for shape in shapes))
         return plan(snapshot, policies)
 

@@ -1,0 +1,73 @@
+"""Which queue each kin charges, and what gangs owe beyond the pods that they have."""
+
+from typing import Final, NamedTuple
+
+from scheduler.core.model import NONE, Bar, Ints
+from scheduler.state.bars import is_silent
+from scheduler.state.charges import QueueCharges
+from scheduler.state.gang import Gang
+from scheduler.state.kin import Kin
+from scheduler.state.view import View
+from trainer_kai.api.meta import Key
+
+__all__ = ["Dues"]
+
+
+class _Due(NamedTuple):
+    """Of one gang: what its slots have, and what it asks for besides its pods."""
+
+    queue: int
+    is_fixed: bool
+    held: Ints
+    expected: Ints
+
+
+class Dues:
+    """By gang, of those that owe anything."""
+
+    def __init__(self) -> None:
+        self._of_gang: Final[dict[Key, _Due]] = {}
+
+    def drop(self, key: Key) -> None:
+        """Forget a gang."""
+        self._of_gang.pop(key, None)
+
+    def read_alone(self, view: View, kin: Kin, bar: Bar | None) -> None:
+        """Say what pods on their own charge; *bar* is in the way of those that wait."""
+        kins, standing = view.roll.kins, view.standings.of_alone(kin)
+        kins.queue[kin.number] = view.queues.row_of(standing.queue)
+        kins.is_fixed[kin.number] = not standing.is_preemptible
+        kins.is_heard[kin.number] = not is_silent(bar)
+
+    def read(self, view: View, gang: Gang, bar: Bar | None) -> None:
+        """Say what the pods of a gang charge, and what it owes; *bar* is in its way."""
+        kins, standing = view.roll.kins, view.standings.of_gang(gang)
+        queue, is_fixed = view.queues.row_of(standing.queue), not standing.is_preemptible
+        is_heard = not gang.is_suspended and not is_silent(bar)
+        for kin in gang.refused:
+            kins.queue[kin.number] = NONE
+        for kin in gang.kins:
+            kins.queue[kin.number], kins.is_fixed[kin.number] = queue, is_fixed
+            kins.is_heard[kin.number] = is_heard and kins.counts[kin.number]
+        self._of_gang.pop(gang.key, None)
+        if queue != NONE and gang.is_listed and (gang.later or view.holdings.of(gang)):
+            counted = view.codes.asks.counted
+            held, expected = counted[0] * 0, counted[0] * 0
+            unclaimed: dict[str, int] = {}
+            for leaf, slots in view.holdings.of(gang).items():
+                held += counted[slots.kin.number] * len(slots.at)
+                claiming = gang.waiting(leaf, view.roll)[: len(slots.at)]
+                unclaimed[leaf] = len(slots.at) - len(claiming)
+                for slot in claiming if is_heard else ():  # what it waits for is its own slot
+                    expected -= counted[view.roll.kin[slot]]
+            for leaf, (kin, _) in gang.later.items() if is_heard and gang.is_wanting else ():
+                later = gang.to_come(leaf) - unclaimed.get(leaf, 0)
+                expected += counted[kin.number] * max(later, 0)
+            if held.any() or expected.any():
+                self._of_gang[gang.key] = _Due(queue, is_fixed, held, expected)
+
+    def charge(self, charges: QueueCharges) -> None:
+        """Charge what is owed."""
+        for due in self._of_gang.values():
+            charges.hold(due.queue, due.held, is_fixed=due.is_fixed)
+            charges.expect(due.queue, due.expected)

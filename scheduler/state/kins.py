@@ -1,0 +1,250 @@
+"""All kin: found again by what their pods say, and given up when there are none of them.
+
+They are found by the identity of the parts that decoded siblings share, and only where those differ
+by their text. What an identity stands for may be gone tomorrow, and another thing stand in its
+place, so identities are forgotten after each reading.
+"""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model import NONE, Bools, Ints
+from scheduler.state.kin import Kin, Recipe, Said
+from scheduler.state.sharing import sharing_of
+from scheduler.state.terms import Terms
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod, PodSpec
+from trainer_kai.api.share import Stamped, without_node
+
+__all__ = ["NOBODY", "Kins", "grown"]
+
+N = TypeVar("N", bound=np.generic)
+
+NOBODY: Final = 0  # the kin of who is not there
+
+_FIRST: Final = 64  # rows of an empty table
+
+
+class Kins:
+    """By number; arrays are [kin]."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._scheduler_name: Final = terms.scheduler_name
+        self.by_index = False  # whether pods of one Job are told apart
+        self.rows: Final[list[Kin | None]] = [None]
+        self.born = 0
+        self._free: Final[list[int]] = []
+        self._known: Final[dict[tuple[object, ...], Kin]] = {}
+        self._recipes: Final[dict[bytes, Recipe]] = {}
+        self._seen: Final[dict[tuple[int | str, ...], Kin]] = {}
+        self._seen_specs: Final[dict[tuple[int, ...] | int, Recipe]] = {}
+        self._names: Final[dict[frozenset[str], int]] = {}
+        self._askers: Final[dict[Kin, None]] = {}  # those that ask for the index of others
+        self.namespaces: Final[dict[str, int]] = {}  # how many kin are in each
+        self.is_ours: Bools = np.zeros(_FIRST, dtype=np.bool_)
+        self.is_alone: Bools = np.zeros(_FIRST, dtype=np.bool_)
+        self.is_foreign: Bools = np.zeros(_FIRST, dtype=np.bool_)
+        self.speaks: Bools = np.zeros(_FIRST, dtype=np.bool_)  # of other pods
+        self.has_ports: Bools = np.zeros(_FIRST, dtype=np.bool_)
+        self.has_volumes: Bools = np.zeros(_FIRST, dtype=np.bool_)
+        self.shares: Bools = np.zeros(_FIRST, dtype=np.bool_)  # devices
+        self.is_foreseen: Bools = np.zeros(_FIRST, dtype=np.bool_)
+        self.asks: Ints = np.zeros(_FIRST, dtype=np.int64)  # number of a set of resources
+        self.gang: Ints = np.full(_FIRST, NONE, dtype=np.int64)  # where they have a place
+        self.counts: Bools = np.zeros(_FIRST, dtype=np.bool_)  # into it
+        self.queue: Ints = np.full(_FIRST, NONE, dtype=np.int64)
+        self.is_fixed: Bools = np.zeros(_FIRST, dtype=np.bool_)  # for its queue
+        self.is_heard: Bools = np.zeros(_FIRST, dtype=np.bool_)  # who waits counts for its queue
+        self.serial: Ints = np.full(_FIRST, NONE, dtype=np.int64)
+
+    def __getitem__(self, number: int) -> Kin:
+        kin = self.rows[number]
+        assert kin is not None
+        return kin
+
+    def is_known(self, number: int) -> bool:
+        """Say whether somebody has a number."""
+        return self.rows[number] is not None if number < len(self.rows) else False
+
+    def numbers(self, serials: Iterable[int]) -> list[int]:
+        """Return the numbers of kin."""
+        wanted = np.isin(self.serial[: len(self.rows)], list(serials))
+        return [number for number in np.flatnonzero(wanted).tolist() if self.is_known(number)]
+
+    @property
+    def asks_for_index(self) -> bool:
+        """Say whether pods have to be told apart by their index."""
+        return bool(self._askers)
+
+    @property
+    def resources(self) -> tuple[frozenset[str], ...]:
+        """Return the sets of resources that are asked for, by their numbers."""
+        return tuple(self._names)
+
+    def of(self, key: Key, pod: Pod) -> Kin:
+        """Return the kin of a pod; identities hold until they are forgotten."""
+        meta, spec = pod.metadata, pod.spec
+        if spec.node_name:  # then no two pods have the same
+            recipe = self._recipe_of(spec)
+        else:
+            known = self._seen_specs.get(id(spec))
+            recipe = known or self._seen_specs.setdefault(id(spec), self._recipe_of(spec))
+        labels, annotations = meta.labels, meta.annotations
+        if type(labels) is Stamped and not self.by_index:
+            labels = labels.shared
+        if type(annotations) is Stamped:
+            annotations = annotations.shared
+        parts = (
+            id(recipe),
+            id(labels),
+            id(annotations),
+            id(meta.owner_references),
+            key.namespace,
+        )
+        kin = self._seen.get(parts)
+        if kin is None:
+            kin = self._enter(key, pod, (labels, annotations), recipe)
+            if not kin.own_name:
+                self._seen[parts] = kin
+        return kin
+
+    def forget_identities(self) -> None:
+        """Forget what only holds as long as the objects last."""
+        self._seen.clear()
+        self._seen_specs.clear()
+
+    def foresee(self, key: Key, pod: Pod, said: Said) -> Kin:
+        """Return kin of which there may be no pods yet; they stay until they are let go."""
+        kin = self._enter(key, pod, said, self._recipe(pod.spec))
+        kin.foreseen += 1
+        self.is_foreseen[kin.number] = True
+        return kin
+
+    def let_go(self, kin: Kin) -> None:
+        """Await pods no longer."""
+        kin.foreseen -= 1
+        self.is_foreseen[kin.number] = kin.foreseen > 0
+        self.sweep(kin)
+
+    def sweep(self, kin: Kin) -> bool:
+        """Give kin up if there are no pods of it, and say whether it was."""
+        if kin.slots or kin.foreseen or self.rows[kin.number] is not kin:
+            return False
+        del self._known[_content(kin)]
+        kin.recipe.kins -= 1
+        if not kin.recipe.kins:
+            del self._recipes[kin.recipe.text]
+        self._askers.pop(kin, None)
+        self.namespaces[kin.namespace] -= 1
+        if not self.namespaces[kin.namespace]:
+            del self.namespaces[kin.namespace]
+        self.rows[kin.number] = None
+        self.speaks[kin.number] = self.has_ports[kin.number] = self.has_volumes[kin.number] = False
+        self._free.append(kin.number)
+        return True
+
+    def _enter(self, key: Key, pod: Pod, said: Said, recipe: Recipe) -> Kin:
+        made = Kin(key, pod, said, recipe)
+        kin = self._known.setdefault(_content(made), made)
+        if kin is made:
+            self._admit(kin)
+        return kin
+
+    def _admit(self, kin: Kin) -> None:
+        if self._free:
+            kin.number = self._free.pop()
+        else:
+            kin.number = len(self.rows)
+            self.rows.append(None)
+            if kin.number == len(self.gang):
+                self._grow(2 * kin.number)
+        self.rows[kin.number] = kin
+        kin.recipe.kins += 1
+        kin.serial = self.born
+        self.born += 1
+        self.namespaces[kin.namespace] = self.namespaces.get(kin.namespace, 0) + 1
+        if kin.asks_for_index:
+            self._askers[kin] = None
+        self._describe(kin)
+
+    def _describe(self, kin: Kin) -> None:
+        """Write the columns of a kin that is new, whatever they said of who had its number."""
+        number, spec = kin.number, kin.spec
+        is_ours = spec.scheduler_name == self._scheduler_name
+        self.is_ours[number] = is_ours
+        self.is_alone[number] = is_ours and not kin.group
+        self.is_foreign[number] = not is_ours and not kin.is_of_scheduler
+        self.speaks[number] = spec.affinity is not None or bool(spec.topology_spread_constraints)
+        self.has_ports[number] = bool(kin.recipe.ports)
+        self.has_volumes[number] = bool(spec.volumes)
+        self.shares[number] = sharing_of(kin) is not None
+        self.is_foreseen[number] = False
+        self.asks[number] = self._names.setdefault(frozenset(kin.recipe.demand()), len(self._names))
+        self.gang[number] = self.queue[number] = NONE
+        self.counts[number] = self.is_fixed[number] = self.is_heard[number] = False
+        self.serial[number] = kin.serial
+
+    def _grow(self, size: int) -> None:
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                setattr(self, name, grown(column, size))
+
+    def _recipe_of(self, spec: PodSpec) -> Recipe:
+        """Return one recipe for all specs that are equal but for their node."""
+        parts = _parts(spec)
+        recipe = self._seen_specs.get(parts)
+        if recipe is None:
+            recipe = self._seen_specs[parts] = self._recipe(spec)
+        return recipe
+
+    def _recipe(self, spec: PodSpec) -> Recipe:
+        bare = without_node(spec)
+        text = msgspec.json.encode(bare, order="deterministic")
+        recipe = self._recipes.get(text)
+        if recipe is None:
+            recipe = self._recipes[text] = Recipe(bare, text)
+        return recipe
+
+
+def grown(column: NDArray[N], size: int) -> NDArray[N]:
+    """Return a longer column that begins with the same."""
+    longer: NDArray[N] = np.zeros(size, dtype=column.dtype)
+    longer[: len(column)] = column
+    return longer
+
+
+def _content(kin: Kin) -> tuple[object, ...]:
+    """Return all that makes kin differ from others."""
+    return (
+        kin.recipe,
+        kin.namespace,
+        kin.own_name,
+        *kin.controller,
+        *kin.wishes,
+        *chain.from_iterable(sorted(kin.labels.items())),
+    )
+
+
+def _parts(spec: PodSpec) -> tuple[int, ...]:
+    """Return what is the same in copies of a spec that lie on different nodes."""
+    return (
+        id(spec.volumes),
+        id(spec.init_containers),
+        id(spec.containers),
+        id(spec.node_selector),
+        spec.host_network,
+        id(spec.affinity),
+        id(spec.scheduler_name),
+        id(spec.tolerations),
+        id(spec.priority_class_name),
+        id(spec.overhead),
+        id(spec.topology_spread_constraints),
+        id(spec.scheduling_gates),
+        id(spec.resource_claims),
+        id(spec.resources),
+    )

@@ -1,0 +1,268 @@
+"""All that is worked out of objects, and how it is brought up to date.
+
+What is told goes one way: nodes, pods and their kin, gangs, slots, codes, nodes with what is on
+them, units. Each step says what it has touched, and the next looks only at that.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.core.model import NONE, Ints, Snapshot
+from scheduler.state.bars import Bars
+from scheduler.state.basis import Versions, basis_of
+from scheduler.state.charges import QueueCharges
+from scheduler.state.cluster import Cluster
+from scheduler.state.codes import Codes
+from scheduler.state.dues import Dues
+from scheduler.state.encoded import Encoded
+from scheduler.state.gangs import Gangs
+from scheduler.state.ground import Ground
+from scheduler.state.holdings import Holdings
+from scheduler.state.kin import Kin
+from scheduler.state.kins import Kins
+from scheduler.state.nodes import NodeRows
+from scheduler.state.queues import QueueRows
+from scheduler.state.roll import THERE, WAITING, Roll
+from scheduler.state.standing import Standings
+from scheduler.state.terms import Stray, Terms
+from scheduler.state.units import Units
+from scheduler.state.users import Users
+from scheduler.state.view import View
+from trainer_kai.api.meta import Key
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+
+__all__ = ["Memory", "News"]
+
+
+class News(NamedTuple):
+    """What has changed since the last time: None is gone."""
+
+    nodes: Mapping[str, Node | None]
+    pods: Mapping[Key, Pod | None]
+    pod_groups: Iterable[Key]
+    jobsets: Iterable[Key]
+    has_queues: bool
+    has_priority_classes: bool
+    has_namespaces: bool
+    has_claims: bool  # or volumes or classes
+
+
+class Memory:
+    """Of one state."""
+
+    def __init__(self, cluster: Cluster, terms: Terms) -> None:
+        self._cluster: Final = cluster
+        self._terms: Final = terms
+        self._nodes: Final = NodeRows()
+        self._kins: Final = Kins(terms)
+        self._roll: Final = Roll(self._kins, self._nodes, terms)
+        self._gangs: Final = Gangs(cluster, self._roll, terms)
+        self._holdings: Final = Holdings(self._roll, self._nodes)
+        self._users: Final = Users(cluster, self._roll)
+        self._units: Final = Units()
+        self._dues: Final = Dues()
+        self._strays: Final[dict[Key, list[Stray]]] = {}
+        self._queues = QueueRows({})
+        self._standings = Standings({}, terms.default_queue)
+        self._versions = Versions()
+        self._claims = 0  # how often claims, volumes or classes have changed
+        self._heads: Ints = self._roll.heads
+        basis = basis_of(self._roll, self._gangs, self._nodes, self._heads, self._versions)
+        self._codes = Codes(basis, self._nodes, cluster, self._kins, terms.gpu_resources)
+        self._ground = Ground(self._codes, self._nodes, self._roll)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Say whether it is made for many more pods than there are."""
+        return self._roll.is_sparse
+
+    def read(self, news: News, now: int) -> None:
+        """Take what has changed."""
+        again = self._read_rules(news)
+        self._read_pods(news, now)
+        self._gangs.hear(self._roll.touched, news.pod_groups, news.jobsets)
+        if self._nodes.renumbered is not None:
+            self._gangs.touch(self._promised())
+        if self._nodes.has_faults_changed:
+            self._gangs.touch(tuple(self._holdings.texts))
+        self._heads = self._roll.heads
+        self._gangs.count(self._heads)
+        rows = self._roll.touched_nodes | self._nodes.touched
+        for key in self._gangs.changed:
+            gang = self._gangs.find(key)
+            rows |= self._holdings.read(key, gang)
+            self._users.expect(key, gang, self._holdings)
+        again |= self._read_codes(news, rows)
+        self._read_units(again)
+
+    def encoded(self, now: int) -> Encoded:
+        """Return what is so now."""
+        view, codes = self._view, self._codes
+        units, names = self._units.table()
+        pods = self._units.pods(view)
+        charges = QueueCharges(self._queues)
+        charges.charge(self._kins, self._heads, codes.asks.counted)
+        self._dues.charge(charges)
+        held = self._holdings.at_nodes()
+        snapshot = Snapshot(
+            axes=codes.asks.columns.axes,
+            nodes=self._ground.table(),
+            devices=self._ground.devices.table(),
+            neighbours=self._ground.neighbours(self._users.placed(held)),
+            queues=self._queues.table(charges.allocated, charges.fixed, charges.requested),
+            shapes=codes.shapes.table(),
+            pods=pods,
+            units=units,
+            total=self._ground.total(),
+            now=now,
+        )
+        if codes.shapes.are_mostly_unused(pods.shape):
+            self._versions = self._versions._replace(shapes=self._versions.shapes + 1)
+        texts = self._holdings.texts
+        return Encoded(
+            snapshot=snapshot,
+            pods=tuple(self._roll.keys),
+            units=names,
+            strays=tuple(self._all_strays()),
+            reserved={n: texts[key] for n, key in enumerate(names) if key in texts}
+            if texts
+            else {},
+            selectors=codes.neighbours.selectors,
+            ports=codes.ports.known,
+            claims=self._users.claims,
+        )
+
+    @property
+    def _view(self) -> View:
+        return View(
+            roll=self._roll,
+            heads=self._heads,
+            gangs=self._gangs,
+            holdings=self._holdings,
+            standings=self._standings,
+            queues=self._queues,
+            codes=self._codes,
+        )
+
+    def _read_pods(self, news: News, now: int) -> None:
+        nodes, roll = self._nodes, self._roll
+        nodes.read(news.nodes)
+        roll.begin()
+        if nodes.renumbered is not None:
+            roll.renumber(nodes.renumbered)
+        roll.read(news.pods)
+        if self._kins.by_index != self._kins.asks_for_index:  # then others are alike
+            self._kins.by_index = not self._kins.by_index
+            roll.read(self._cluster.pods)
+        roll.pass_time(now)
+
+    def _read_rules(self, news: News) -> set[Key | int]:
+        """Take queues and priority classes; return the gangs and slots that they concern."""
+        gangs, alone = self._gangs.by_key, self._units.alone
+        before = self._queues
+        if news.has_queues and not before.are_of(self._cluster.queues):
+            self._queues = QueueRows(self._cluster.queues)
+        if news.has_priority_classes:
+            classes = dict(self._cluster.priority_classes)
+            self._standings = Standings(classes, self._terms.default_queue)
+            return {*gangs, *alone}
+        if self._queues is before:
+            return set()
+        kins, standings, after = self._kins, self._standings, self._queues
+        queue_of: dict[Key | int, str] = {
+            key: standings.of_gang(gang).queue for key, gang in gangs.items()
+        }
+        for slot in alone:
+            queue_of[slot] = standings.of_alone(kins[int(self._roll.kin[slot])]).queue
+        moved = {name for name in {*queue_of.values()} if before.at(name) != after.at(name)}
+        return {of for of, name in queue_of.items() if name in moved}
+
+    def _read_codes(self, news: News, rows: set[int]) -> set[Key | int]:
+        """Bring codes up to date, and nodes; return whose units must be written in others."""
+        if news.has_namespaces:
+            self._versions = self._versions._replace(namespaces=self._versions.namespaces + 1)
+        if news.has_claims:
+            self._claims += 1
+        again: set[Key | int] = set()
+        basis = basis_of(self._roll, self._gangs, self._nodes, self._heads, self._versions)
+        claims = self._claims, self._users.shared(self._heads, self._claims)
+        held = self._holdings.at_nodes()
+        if basis != self._codes.basis:
+            gpus = self._terms.gpu_resources
+            self._codes = Codes(basis, self._nodes, self._cluster, self._kins, gpus)
+            self._ground = Ground(self._codes, self._nodes, self._roll)
+            rows = set(range(len(self._nodes)))
+            again = {key for key, gang in self._gangs.by_key.items() if gang.later}
+            again.update(self._holdings.by_gang)
+        else:
+            self._codes.read_kins()
+            self._ground.read_capacity(self._nodes.touched)
+        if claims != self._codes.known_claims:
+            self._codes.read_claims(self._cluster, *claims)
+            again |= self._claiming()
+        self._ground.read(rows - {NONE}, held)
+        return again
+
+    def _claiming(self) -> set[Key | int]:
+        """Return the gangs and slots of pods that claim volumes."""
+        found: set[Key | int] = set()
+        for number in np.flatnonzero(self._kins.has_volumes).tolist():
+            kin = self._kins[number]
+            found.update(kin.slots if kin.gang is None else (kin.gang,))
+        found.update(self._users.awaiting)
+        return found
+
+    def _read_units(self, again: set[Key | int]) -> None:
+        view = self._view
+        bars = Bars(view)
+        keys = dict.fromkeys(of for of in again if not isinstance(of, int))
+        for key in self._gangs.changed | keys:
+            gang = self._gangs.find(key)
+            self._strays.pop(key, None)
+            if gang is None:
+                self._units.drop(key)
+                self._dues.drop(key)
+                continue
+            bar = bars.of_gang(gang)
+            self._units.read_gang(view, gang, bar)
+            self._dues.read(view, gang, bar)
+            if gang.refused:
+                self._strays[key] = [*gang.strays(self._is_waiting)]
+        self._read_alone(view, bars, [of for of in again if isinstance(of, int)])
+
+    def _read_alone(self, view: View, bars: Bars, again: list[int]) -> None:
+        """Make the units of pods on their own, and say what these charge."""
+        roll, kins = self._roll, self._kins
+        slots = np.unique(np.array(self._roll.touched_slots + again, dtype=np.int64))
+        for slot in self._units.among(slots):
+            self._units.drop(slot)
+        touched: dict[Kin, None] = {}
+        numbers, states = roll.kin[slots], roll.state[slots]
+        for slot in slots[kins.is_alone[numbers] & (states <= THERE)].tolist():
+            kin, waits = kins[int(roll.kin[slot])], roll.state[slot] == WAITING
+            touched[kin] = None
+            bar = bars.of_alone(kin, f"pod {roll.keys[slot].name}", waits=bool(waits))
+            self._units.read_pod(view, slot, bar)
+        for kin in touched:
+            bar = bars.of_alone(kin, "", waits=self._is_waiting(kin))
+            self._dues.read_alone(view, kin, bar)
+
+    def _is_waiting(self, kin: Kin) -> bool:
+        return bool(self._heads[kin.number, WAITING])
+
+    def _promised(self) -> list[Key]:
+        """Return the gangs that hold slots, or were promised a node."""
+        kins = (self._kins[int(self._roll.kin[slot])] for slot in self._roll.nominated)
+        named = [kin.gang for kin in kins if kin.gang is not None]
+        return [*self._holdings.texts, *named]
+
+    def _all_strays(self) -> Iterable[Stray]:
+        yield from self._nodes.strays
+        yield from self._queues.strays
+        yield from dict.fromkeys(
+            stray for key in sorted(self._strays) for stray in sorted(self._strays[key])
+        )
+        yield from sorted(self._holdings.strays)
