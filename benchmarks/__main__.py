@@ -4,12 +4,24 @@ import asyncio
 import sys
 from typing import Final
 
-from benchmarks import chain, core, decode, encode, groups, scheduled, start, watch, webhook
+from benchmarks import (
+    chain,
+    core,
+    decode,
+    encode,
+    groups,
+    scheduled,
+    start,
+    state,
+    watch,
+    webhook,
+)
 from e2e.cluster.binaries import ensure_chain
 
 _ALL: Final = {
     "core": core,
     "encode": encode,
+    "state": state,
     "decode": decode,
     "start": start,
     "watch": watch,
@@ -18,7 +30,7 @@ _ALL: Final = {
     "chain": chain,
 }
 _BY_NAME: Final = {"scheduled": scheduled}  # `make bench-chain`: it takes long
-_WITHOUT_CHAIN: Final = {"core", "encode", "decode", "webhook", "groups"}
+_WITHOUT_CHAIN: Final = {"core", "encode", "state", "decode", "webhook", "groups"}
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(_ALL)

@@ -1,0 +1,151 @@
+"""How long one change takes to a plan when everything else is known: one core, no cluster.
+
+The cluster is that of `encode`; ten jobs wait and the rest run. What changes is a pod that is
+decoded anew, as a watch would bring it. The floor is what it costs to begin with nothing, in the
+same run. Memory is what `tracemalloc` finds more than before the state was there: the objects
+themselves were decoded earlier and are not in it.
+"""
+
+import gc
+import statistics
+import time
+import tracemalloc
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.large import JOBS, NODES, PODS, PODS_EACH, large_cluster, pod_bytes
+from scheduler.core.decision import Plan
+from scheduler.core.plan import plan
+from scheduler.policies.registry import Choice, choose
+from scheduler.state.cluster import Cluster
+from scheduler.state.encoded import Encoded
+from scheduler.state.state import State
+from scheduler.state.terms import Terms
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod
+
+__all__ = ["main"]
+
+_TERMS: Final = Terms(now=1_800_000_000)
+_POLICIES: Final = choose(Choice())
+_FEW: Final = 10  # jobs that wait
+_MANY: Final = 10_000
+_ROUNDS: Final = 30
+_BURST: Final = 2_000
+_MOST_MS: Final = 50
+_MOST_US: Final = 60
+_MOST_BYTES: Final = 1_000
+
+
+async def main() -> None:
+    """Change one pod at a time."""
+    cluster = large_cluster(PODS - _FEW * PODS_EACH)
+    gc.collect()
+    gc.freeze()  # the garbage collector need not go through what lives on anyway
+    state, rebuilt_s = _rebuilt(cluster)
+    changed_s, planned_s = _measured(state, _finished())
+    each_s = _burst(state)
+    kept = _kept(cluster)
+    state.check(_TERMS.now)
+    gc.unfreeze()
+    many, many_s = _rebuilt(large_cluster(PODS - _MANY * PODS_EACH))
+    gc.collect()
+    gc.freeze()
+    crowded_s, _ = _measured(many, _finished(), is_planned=False)
+    gc.unfreeze()
+    table = Table(title=f"{PODS:,} pods on {NODES:,} nodes, {JOBS:,} groups, this run")
+    for heading in ("work", "best", "median", "of a rebuild"):
+        table.add_column(heading, justify="left" if heading == "work" else "right")
+    both = [one + other for one, other in zip(changed_s, planned_s, strict=True)]
+    table.add_row("rebuild", f"{rebuilt_s:.2f} s", "", "")
+    for work, found in (
+        ("one change, snapshot", changed_s),
+        ("plan", planned_s),
+        ("both", both),
+    ):
+        table.add_row(work, *_shown(found, rebuilt_s))
+    table.add_row("one change of many", f"{each_s * 1e6:.0f} us", "", "")
+    table.add_row("memory of a pod", f"{kept:.0f} bytes", "", "")
+    table.add_row(f"{_MANY:,} gangs wait: rebuild", f"{many_s:.2f} s", "", "")
+    table.add_row("one change, snapshot", *_shown(crowded_s, many_s))
+    Console(width=115).print(table)
+    assert min(both) * 1000 <= _MOST_MS, f"{min(both) * 1000:.0f} ms, at most {_MOST_MS} ms"
+    assert each_s * 1e6 <= _MOST_US, f"{each_s * 1e6:.0f} us, at most {_MOST_US} us"
+    assert kept <= _MOST_BYTES, f"{kept:.0f} bytes, at most {_MOST_BYTES}"
+
+
+def _shown(found: list[float], rebuilt_s: float) -> tuple[str, str, str]:
+    best = min(found)
+    part = f"1/{rebuilt_s / best:.0f}"
+    return f"{best * 1000:.1f} ms", f"{statistics.median(found) * 1000:.1f} ms", part
+
+
+def _finished() -> Iterator[tuple[Key, Pod]]:
+    """Yield pods that have finished, each of another job."""
+    for job in range(JOBS - _MANY):
+        pod = decode(Pod, pod_bytes(job * PODS_EACH, "Succeeded"))
+        yield pod.metadata.key, pod
+
+
+def _rebuilt(cluster: Cluster) -> tuple[State, float]:
+    state = State(_TERMS)
+    began = time.perf_counter()
+    state.tell_all(cluster)
+    state.snapshot(_TERMS.now)
+    return state, time.perf_counter() - began
+
+
+def _measured(
+    state: State, pods: Iterator[tuple[Key, Pod]], *, is_planned: bool = True
+) -> tuple[list[float], list[float]]:
+    """Return how long it takes from a change to a snapshot, and from there to a plan."""
+    changed_s, planned_s = [], []
+    for number, (key, pod) in zip(range(1, _ROUNDS + 1), pods, strict=False):
+        began = time.perf_counter()
+        state.pods.tell(key, pod)
+        encoded = state.snapshot(_TERMS.now)
+        changed_s.append(time.perf_counter() - began)
+        if is_planned:
+            began = time.perf_counter()
+            made = plan(encoded.snapshot, _POLICIES)
+            planned_s.append(time.perf_counter() - began)
+            _check(encoded, made, number)
+    return changed_s, planned_s
+
+
+def _check(encoded: Encoded, made: Plan, finished: int) -> None:
+    nodes, pods = encoded.snapshot.nodes, encoded.snapshot.axes.pods
+    used = nodes.allocatable[:, pods] - nodes.idle[:, pods]
+    assert int(used.sum()) == PODS - _FEW * PODS_EACH - finished
+    assert len(made.decisions) == _FEW
+    assert sum(len(it.binds) for it in made.decisions) == _FEW * PODS_EACH
+
+
+def _burst(state: State) -> float:
+    """Return how long one change takes of many that come between two snapshots."""
+    pods = [pod for _, pod in zip(range(_BURST), _finished(), strict=False)]
+    state.snapshot(_TERMS.now)
+    began = time.perf_counter()
+    state.snapshot(_TERMS.now)
+    idle_s = time.perf_counter() - began
+    began = time.perf_counter()
+    for key, pod in pods:
+        state.pods.tell(key, pod)
+    state.snapshot(_TERMS.now)
+    return max(time.perf_counter() - began - idle_s, 0) / _BURST
+
+
+def _kept(cluster: Cluster) -> float:
+    """Return how many bytes a state keeps of each pod."""
+    gc.collect()
+    tracemalloc.start()
+    state, _ = _rebuilt(cluster)
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del state
+    return kept / PODS
