@@ -39,6 +39,8 @@ def basis_of(roll: Roll, gangs: Gangs, nodes: NodeRows, heads: Ints, versions: V
     present = _present(roll, gangs, heads, wanting)
     serials = kins.serial[:size][present & kins.speaks[:size]]
     recipes = {kins[n].recipe for n in np.flatnonzero(present & kins.has_ports[:size]).tolist()}
+    if not len(serials):
+        versions = versions._replace(namespaces=0)  # nobody asks for them
     return Basis(
         versions=versions,
         nodes=nodes.version,

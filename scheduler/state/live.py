@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from scheduler.state.assumed import Assumed
-from scheduler.state.cluster import Cluster
-from scheduler.state.encode import Encoded, encode
+from scheduler.state.encoded import Encoded
 from scheduler.state.nodes import fault_of
 from scheduler.state.orders import UnitOrders
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
+from scheduler.state.state import State
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
@@ -54,7 +54,9 @@ class Live:
 
     def __init__(self, terms: Callable[[], Terms]) -> None:
         self.assumed: Final = Assumed()
-        self.cluster: Final = Cluster()  # as it is laid out for a plan
+        self._state: Final = State(terms())
+        self.cluster: Final = self._state.cluster  # as it is laid out for a plan
+        self._shelves: Final = {id(shelf.known): shelf for shelf in self._state.shelves}
         self._terms: Final = terms
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
@@ -72,10 +74,7 @@ class Live:
         else:
             self._pods[key] = seen
         before = self.cluster.pods.get(key)
-        if shown is None:
-            self.cluster.pods.pop(key, None)
-        else:
-            self.cluster.pods[key] = shown
+        self._state.pods.tell(key, shown)
         topics = self._of_pod(key, before, shown)
         if topics - _READY:
             if before is not None and is_lost(before, shown):
@@ -93,17 +92,17 @@ class Live:
         else:
             self._groups[key] = seen
         before = self.cluster.pod_groups.get(key)
-        if shown is None:
-            self.cluster.pod_groups.pop(key, None)
-        else:
-            self.cluster.pod_groups[key] = shown
+        self._state.pod_groups.tell(key, shown)
         return _NOTHING if _says(before) == _says(shown) else ANY
 
     def put(self, known: dict[Any, Any], key: Key, seen: Object | None) -> Topics:
         """Take note of an object of another kind: *known* is one of the tables of the cluster."""
         name = key if key.namespace else key.name
         before = known.get(name)
-        if seen is None:
+        shelf = self._shelves.get(id(known))  # none of what no plan is made from
+        if shelf is not None:
+            shelf.tell(name, seen)
+        elif seen is None:
             known.pop(name, None)
         else:
             known[name] = seen
@@ -114,7 +113,7 @@ class Live:
     def snapshot(self) -> Encoded:
         """Return what a plan is made from; `moved` counts from now on."""
         self._moved = set()
-        return encode(self.cluster, self._terms())
+        return self._state.snapshot(self._terms().now)
 
     def moved(self, orders: UnitOrders) -> bool:
         """Say whether something that these rely on has changed since the last snapshot."""

@@ -122,14 +122,13 @@ class Memory:
         if codes.shapes.are_mostly_unused(pods.shape):
             self._versions = self._versions._replace(shapes=self._versions.shapes + 1)
         texts = self._holdings.texts
+        rows = enumerate(names) if texts else ()
         return Encoded(
             snapshot=snapshot,
             pods=tuple(self._roll.keys),
             units=names,
             strays=tuple(self._all_strays()),
-            reserved={n: texts[key] for n, key in enumerate(names) if key in texts}
-            if texts
-            else {},
+            reserved={row: texts[key] for row, key in rows if key in texts},
             selectors=codes.neighbours.selectors,
             ports=codes.ports.known,
             claims=self._users.claims,

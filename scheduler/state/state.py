@@ -7,7 +7,7 @@ The contract of `State`:
 3. A snapshot says the same as that of a state which was only told what there is now.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from scheduler.state.cluster import Cluster
 from scheduler.state.encoded import Encoded
@@ -57,6 +57,11 @@ class State:
             jobsets=self.jobsets.known,
         )
         self._memory = Memory(self.cluster, terms)
+
+    @property
+    def shelves(self) -> tuple[Shelf[Any, Any], ...]:
+        """Return the shelves of all kinds."""
+        return tuple(one for one in vars(self).values() if isinstance(one, Shelf))
 
     def tell_all(self, cluster: Cluster) -> None:
         """Take all objects of a cluster; what is known besides stays."""
