@@ -22,9 +22,9 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 	@chmod +x .venv/bin/trainer-kai
 	@touch $@
 
-demo: setup ## a real control plane on this machine, and what TrainJobs do on it
+demo: setup ## a real control plane on this machine, and what TrainJobs do on it; HOLD=1 stays
 	$(PY) -m e2e.cluster build
-	$(PY) -m e2e.demo
+	$(PY) -m e2e.demo $(if $(HOLD),--hold)
 
 test: setup ## every test: builds the real chain the first time, which takes minutes
 	$(PY) -m e2e.cluster build

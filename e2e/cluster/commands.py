@@ -17,7 +17,7 @@ from e2e.cluster.kubeconfig import ADMIN, Credentials, write_kubeconfig
 from e2e.cluster.registry import Note
 from e2e.cluster.supervise import READY
 
-__all__ = ["CommandError", "down", "kubeconfig_path", "logs", "status", "up"]
+__all__ = ["CommandError", "credentials", "down", "kubeconfig_path", "logs", "status", "up"]
 
 _DOWN_S = 15.0
 _US = f"{os.path.relpath(sys.executable)} -m e2e.cluster"  # as it can be typed here
@@ -102,7 +102,7 @@ def kubeconfig_path(name: str | None, service_account: str | None) -> Path:
         raise CommandError(f"--service-account takes NAMESPACE/NAME, not {service_account!r}")
     token = asyncio.run(_request_token(note, namespace, account))
     user = f"{namespace}.{account}"
-    text = _credentials(note).kubeconfig(user, token, namespace=namespace)
+    text = credentials(note).kubeconfig(user, token, namespace=namespace)
     return write_kubeconfig(admin.with_name(f"{user}.yaml"), text)
 
 
@@ -152,11 +152,11 @@ def _wait_gone(note: Note) -> None:
 
 
 async def _request_token(note: Note, namespace: str, account: str) -> str:
-    async with Api.connect(_credentials(note)) as api:
+    async with Api.connect(credentials(note)) as api:
         return await api.service_account_token(namespace, account)
 
 
-def _credentials(note: Note) -> Credentials:
+def credentials(note: Note) -> Credentials:
     """Read the administrator's credentials from a run folder."""
     token = (note.folder / "tokens.csv").read_text().split(",", 1)[0]  # the first is the admin's
     authority = (note.folder / "pki" / "ca.crt").read_bytes()

@@ -1,22 +1,20 @@
 """Show the main job on a local real chain: `make demo`.
 
-Second form: what Trainer makes of three TrainJobs with our webhook and podgrouper beside it. The
-pods are in the right queue and in groups that can be satisfied; nobody binds them yet.
+Two teams share four nodes. What fits starts, whole; what does not is told why until another ends;
+a DeepSpeed job has its launcher's place kept. It ends by itself, with everything Complete. With
+`--hold` the chain then stays until Ctrl-C.
 """
 
+import argparse
 import asyncio
+import shlex
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, NoReturn
 
-from rich import box
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.binaries import ensure_chain
@@ -24,129 +22,157 @@ from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.process import ProgramDied
-from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS
-from e2e.cluster.timeline import Gap, State, Timeline
+from e2e.cluster.resources import PODS, TRAINJOBS
+from e2e.cluster.timeline import Gap, Timeline
 from e2e.cluster.toolchain import BuildError
-from e2e.cluster.trainjobs import Submission
-from e2e.demo.tree import groups_of, rows_of, waiting_pods
-from e2e.front.install import PODGROUPS, install
-from e2e.front.ours import QUEUE
-from e2e.front.processes import PODGROUPER, WEBHOOK, running, webhook_port
-
-_SUBMISSIONS: Final = (
-    Submission("llm", "torch-distributed", num_nodes=4, gpus=8, labels={QUEUE: "team-a"}),
-    Submission("moe", "deepspeed-distributed", num_nodes=3, gpus=8, labels={QUEUE: "team-b"}),
-    Submission("tune", "torchtune-llama3.2-1b", num_nodes=2, gpus=2),
+from e2e.demo.plot import ACTS, LATE, TEAMS, Task
+from e2e.demo.rows import Ended, ended, is_over, nodes_of, rows_of
+from e2e.demo.screen import Screen, show_ended
+from e2e.front.install import PODGROUPS, apply, install
+from e2e.front.processes import (
+    PODGROUPER,
+    SCHEDULER,
+    WEBHOOK,
+    OurProcess,
+    running,
+    webhook_port,
 )
-# 4 of torch; 2 workers of DeepSpeed, its launcher comes after them; 2 initializers
-_PODS_THAT_CAN_EXIST: Final = 8
-_PIPED_WIDTH: Final = 150
-_QUIET_S: Final = 3.0  # so long nothing may happen before we say that nothing will
-_PATIENCE_S: Final = 40.0
-_STYLES: Final = {"TrainJob": "bold", "JobSet": "cyan", "Job": "blue", "Pod": "yellow"}
+
+_PIPED_WIDTH: Final = 110
+_PATIENCE_S: Final = 90.0
+_BEGUN: Final = ("grouping begins", "scheduling begins")  # a first leader waits for others
+_SCENE: Final = """\
+       4 nodes with 8 GPUs each. team-a is owed 16 of them and may not have more;
+       team-b is owed 16 and may have whatever is idle.
+"""
 
 
-async def show(console: Console) -> None:
-    """Bring the chain up, submit, watch, and say what was seen."""
+async def show(console: Console, *, hold: bool) -> bool:
+    """Bring the chain up, submit, watch, and say what was seen; whether all is Complete."""
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
         await cluster.add_nodes(4, NodeShape(gpus=8))
-        console.print("       4 nodes with 8 GPUs each are Ready", highlight=False)
-        async with _our_processes(cluster):
-            console.print("       our manifests are applied, webhook and podgrouper are ready")
-            async with cluster.timeline(TRAINJOBS, JOBSETS, JOBS, PODS, PODGROUPS) as seen:
-                for job in _SUBMISSIONS:
-                    await cluster.api.create(job.trainjob())
-                    console.print(f"       TrainJob {job.name} of runtime {job.runtime}")
-                await _watch(console, seen)
-                _conclude(console, seen.state)
+        async with _ours(cluster) as processes:
+            for queue in TEAMS:
+                await apply(cluster, queue)
+            console.print("       webhook, podgrouper and scheduler are at work")
+            console.print(_SCENE, highlight=False)
+            async with cluster.timeline(TRAINJOBS, PODS, PODGROUPS) as seen:
+                took_s = await _play(cluster, seen, console, processes)
+            is_well = _conclude(console, ended(seen.history()), took_s)
+            if not is_well:
+                cluster.keep_logs()
+            if hold:
+                await _hold(cluster, console, processes)
+            return is_well
 
 
 @asynccontextmanager
-async def _our_processes(cluster: Cluster) -> AsyncIterator[None]:
-    """Install our manifests and run webhook and podgrouper under their own accounts."""
+async def _ours(cluster: Cluster) -> AsyncIterator[list[OurProcess]]:
+    """Install our manifests and run our processes, each under its own account."""
     await install(cluster, port=webhook_port(cluster))
-    with TemporaryDirectory(prefix="trainer-kai-demo-") as folder:
-        async with (
-            running(cluster, WEBHOOK, Path(folder)),
-            running(cluster, PODGROUPER, Path(folder)),
-        ):
-            yield
+    async with AsyncExitStack() as stack:
+        logs = cluster.ground.run / "logs"
+        parts = (WEBHOOK, PODGROUPER, SCHEDULER)
+        processes = [
+            await stack.enter_async_context(running(cluster, part, logs)) for part in parts
+        ]
+        async with asyncio.timeout(_PATIENCE_S):
+            while not _have_begun(processes):
+                _check(processes)
+                await asyncio.sleep(0.1)
+        yield processes
 
 
-async def _watch(console: Console, seen: Timeline) -> None:
-    """Show what happens until nothing does any more."""
-    if console.is_terminal:
-        await _watch_live(console, seen)
-    else:
-        async for _ in _until_quiet(seen):
-            pass
-        console.print(_table(seen.state, plain=True))
-    console.print(_groups(seen.state, plain=not console.is_terminal))
+def _have_begun(processes: Iterable[OurProcess]) -> bool:
+    said = "\n".join(line for process in processes for line in process.lines())
+    return all(phrase in said for phrase in _BEGUN)
 
 
-async def _watch_live(console: Console, seen: Timeline) -> None:
-    with Live(_table(seen.state), console=console, refresh_per_second=10) as live:
-        async for state in _until_quiet(seen):
-            live.update(_table(state))
+def _check(processes: Iterable[OurProcess]) -> None:
+    """Fail with the words of a process that has ended."""
+    for process in processes:
+        process.process.check()
 
 
-async def _until_quiet(seen: Timeline) -> AsyncIterator[State]:
-    """Yield the state until every pod that can exist does, and nothing moves any more."""
-    began = moved = time.monotonic()
-    moments = 0
-    while waiting_pods(seen.state) != _PODS_THAT_CAN_EXIST or time.monotonic() - moved < _QUIET_S:
-        if time.monotonic() - began > _PATIENCE_S:
-            message = f"the chain did not come to rest within {_PATIENCE_S:g} s; {seen.describe()}"
-            raise TimeoutError(message)
-        await asyncio.sleep(0.1)
-        if len(seen.moments) != moments:
-            moments, moved = len(seen.moments), time.monotonic()
-            yield seen.state
+async def _play(
+    cluster: Cluster, seen: Timeline, console: Console, processes: Sequence[OurProcess]
+) -> float:
+    """Submit one act after the other and show it, until all is over; how long that took."""
+    acts = [*ACTS]
+    count = sum(len(act.tasks) for act in acts)
+    began_s = time.monotonic()
+    with Screen(console, began_s) as screen:
+        try:
+            async for state in seen.follow(lambda now: is_over(now, count), _PATIENCE_S):
+                while acts and all(nodes_of(state, job) for job in acts[0].after):
+                    await _submit(cluster, console, acts.pop(0).tasks)
+                screen.show(rows_of(state))
+        except TimeoutError:
+            _check(processes)  # it may be why
+        screen.show(rows_of(seen.state))
+    return time.monotonic() - began_s
 
 
-def _table(state: State, *, plain: bool = False) -> Table:
-    table = Table(title="TrainJob → JobSet → Jobs → pods", box=None if plain else box.ROUNDED)
-    for heading in ("object", "name", "state"):
-        table.add_column(heading, no_wrap=True)
-    for row in rows_of(state):
-        kind = f"{'  ' * row.depth}{row.kind}"
-        table.add_row(kind, row.name, row.state, style=_STYLES[row.kind])
-    return table
+async def _submit(cluster: Cluster, console: Console, tasks: Sequence[Task]) -> None:
+    for job, words in tasks:
+        await cluster.api.create(job.trainjob())
+        console.print(f"       TrainJob {job.name}: {words}", highlight=False)
 
 
-def _groups(state: State, *, plain: bool) -> Table:
-    table = Table(title="kubectl get podgroups", box=None if plain else box.ROUNDED)
-    for heading in ("name", "queue", "stage", "members"):
-        table.add_column(heading, overflow="fold")
-    for row in groups_of(state):
-        table.add_row(*row)
-    return table
-
-
-def _conclude(console: Console, state: State) -> None:
+def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
+    """Say what became of everything; whether it is what should."""
+    show_ended(console, rows)
+    missing = [f"{row.job} ({row.state})" for row in rows if row.state != "Complete"]
+    if missing:
+        message = f"after {took_s:.0f} s these are not Complete: {', '.join(missing)}"
+        print(f"demo: {message}", file=sys.stderr)
+        return False
     console.print(
-        f"\n{waiting_pods(state)} pods wait: our scheduler is not built yet. Nobody wrote a "
-        "scheduler name, a queue or a group: admission did. All 4 pods of llm start together, or "
-        "none. moe has its launcher still to come: its group keeps a place for it, and does not "
-        "wait for it. The initializers of tune are groups of their own, before its nodes.",
+        f"\nAll {len(rows)} TrainJobs are Complete after {took_s:.1f} s. Nobody wrote a scheduler "
+        "name or a group: admission and the podgrouper did. moe is what KAI v0.17 never starts: "
+        "its one group would wait for a launcher that comes only when the workers are Ready.",
         highlight=False,
     )
+    return True
 
 
-def main() -> int:
+async def _hold(cluster: Cluster, console: Console, processes: Sequence[OurProcess]) -> NoReturn:
+    """Leave everything up, with somebody who waits, until Ctrl-C."""
+    await _submit(cluster, console, [LATE])
+    kubectl = shlex.quote(str(ensure_chain().program("kubectl")))
+    console.print(
+        f"\nEverything stays up until Ctrl-C. In another shell:\n\n"
+        f"  export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n"
+        f"  {kubectl} get podgroups\n"
+        f"  {kubectl} describe podgroup -l jobset.sigs.k8s.io/jobset-name={LATE.submission.name}\n"
+        f"  {kubectl} get trainjobs\n",
+        highlight=False,
+        soft_wrap=True,
+    )
+    while True:
+        for program in cluster.processes:
+            program.check()
+        _check(processes)
+        await asyncio.sleep(0.5)
+
+
+def main(arguments: Sequence[str]) -> int:
     """Run the demo; Ctrl-C ends it and everything it started."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.demo", description=__doc__)
+    parser.add_argument("--hold", action="store_true", help="stay up until Ctrl-C")
+    hold: bool = parser.parse_args(arguments).hold
     try:
         ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
-        asyncio.run(show(Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH)))
+        width = None if sys.stdout.isatty() else _PIPED_WIDTH
+        return 0 if asyncio.run(show(Console(width=width), hold=hold)) else 1
     except KeyboardInterrupt:
-        return 130
+        return 0 if hold else 130
     except (ApiError, BuildError, Gap, ProgramDied, TimeoutError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

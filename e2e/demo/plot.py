@@ -1,0 +1,101 @@
+"""What the demo submits: two teams, and five TrainJobs that do not all fit at once. Pure."""
+
+from typing import Final, NamedTuple
+
+from e2e.cluster.resources import Obj
+from e2e.cluster.stages import READY_SECONDS, RUN_SECONDS
+from e2e.cluster.trainjobs import Submission, pod_annotations
+from e2e.front.install import QUEUES
+from e2e.front.ours import QUEUE
+
+__all__ = ["ACTS", "LATE", "TEAMS", "Act", "Task"]
+
+
+class Task(NamedTuple):
+    """A TrainJob, and what a spectator has to know about it."""
+
+    submission: Submission
+    words: str
+
+
+class Act(NamedTuple):
+    """Tasks that are submitted together, once those named have pods on nodes."""
+
+    after: tuple[str, ...]
+    tasks: tuple[Task, ...]
+
+
+def _queue(name: str, quota: int, limit: int = -1, parent: str = "") -> Obj:
+    """Return a queue whose GPUs are divided; -1 is no bound."""
+    bounds = {"gpu": (quota, limit), "cpu": (-1, -1), "memory": (-1, -1)}
+    spec: Obj = {
+        "resources": {
+            name: {"quota": owed, "limit": most, "overQuotaWeight": 1}
+            for name, (owed, most) in bounds.items()
+        }
+    }
+    if parent:
+        spec["parentQueue"] = parent
+    metadata = {"name": name}
+    return {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+TEAMS: Final = (
+    _queue("research", 32),
+    _queue("team-a", 16, 16, "research"),
+    _queue("team-b", 16, -1, "research"),
+)
+
+
+def _torch(name: str, team: str, nodes: int, run_for: str) -> Submission:
+    """Return a TrainJob with whole nodes, all of which start together or not at all."""
+    patches = pod_annotations({"node": {RUN_SECONDS: run_for}})
+    labels = {QUEUE: team}
+    return Submission(name, "torch-distributed", "default", nodes, 8, patches, labels=labels)
+
+
+_MOE: Final = Submission(
+    "moe",
+    "deepspeed-distributed",
+    num_nodes=3,
+    gpus=4,
+    patches=pod_annotations({"node": {READY_SECONDS: "6s"}, "launcher": {RUN_SECONDS: "8s"}}),
+    labels={QUEUE: "team-b"},
+)
+_TUNE: Final = Submission(
+    "tune",
+    "torchtune-llama3.2-1b",
+    gpus=2,
+    patches=pod_annotations(
+        {
+            "dataset-initializer": {RUN_SECONDS: "2s"},
+            "model-initializer": {RUN_SECONDS: "4s"},
+            "node": {RUN_SECONDS: "5s"},
+        }
+    ),
+    labels={QUEUE: "team-b"},
+)
+
+ACTS: Final = (
+    Act(
+        (),
+        (
+            Task(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),
+            Task(_MOE, "DeepSpeed, 2 nodes with 4 GPUs, and a launcher once those are Ready"),
+            Task(_TUNE, "torchtune, 2 initializers without GPUs, then a node with 2"),
+        ),
+    ),
+    Act(
+        ("llm", "moe"),
+        (
+            Task(_torch("sft", "team-a", 1, "5s"), "torch, 1 node with 8 GPUs"),
+            Task(_torch("eval", "team-b", 1, "5s"), "torch, 1 node with 8 GPUs"),
+        ),
+    ),
+)
+LATE: Final = Task(_torch("big", "team-a", 3, "5s"), "3 nodes with 8 GPUs: more than team-a may")

@@ -1,0 +1,184 @@
+"""How TrainJobs are doing, as rows: while they are under way, and what became of them. Pure."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from e2e.cluster.resources import PODS, TRAINJOBS, Obj
+from e2e.cluster.timeline import Moment, State, replay
+from e2e.cluster.trainjobs import condition
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import GROUP, QUEUE
+
+__all__ = ["Ended", "Row", "ended", "is_over", "nodes_of", "rows_of"]
+
+_ENDS = ("Complete", "Failed")
+_RESERVED = "trainer-kai.dev/reserved"
+_STAGE = "trainer-kai.dev/stage"
+
+
+class Row(NamedTuple):
+    """A TrainJob at one moment."""
+
+    job: str
+    queue: str
+    stage: str
+    pods: str
+    state: str
+    why: str
+
+
+class Ended(NamedTuple):
+    """What became of a TrainJob."""
+
+    job: str
+    queue: str
+    waited: str
+    told: str
+    nodes: str
+    state: str
+
+
+class _Story:
+    """A TrainJob from its first moment on."""
+
+    def __init__(self, came_s: float) -> None:
+        self._came_s = came_s
+        self._placed_s: float | None = None
+        self._told = ""
+        self._nodes: set[str] = set()
+
+    def go_on(self, at_s: float, row: Row, nodes: Sequence[str]) -> None:
+        """Take note of how it is at a moment."""
+        self._row = row
+        self._told = self._told or row.why
+        self._nodes.update(nodes)
+        if nodes and self._placed_s is None:
+            self._placed_s = at_s
+
+    def end(self) -> Ended:
+        """Return what became of it."""
+        row = self._row
+        waited = "-" if self._placed_s is None else f"{self._placed_s - self._came_s:.1f} s"
+        nodes = ", ".join(sorted(self._nodes)) or "-"
+        return Ended(row.job, row.queue, waited, self._told or "-", nodes, row.state)
+
+
+class _Part(NamedTuple):
+    """A group with its pods."""
+
+    group: Obj
+    pods: list[Obj]
+
+    @property
+    def stage(self) -> tuple[int, int]:
+        """Return which stage it belongs to, and how many there are."""
+        this, _, rest = self.group["metadata"]["annotations"][_STAGE].partition("/")
+        return int(this), int(rest.split()[0])
+
+    @property
+    def needed(self) -> int:
+        """Return how many pods have to be placed before any may run."""
+        leaves = [it for it in self.group["spec"].get("subGroups", ()) if "minMember" in it]
+        return sum(it["minMember"] for it in leaves) or int(self.group["spec"]["minMember"])
+
+    @property
+    def placed(self) -> int:
+        """Return how many pods are on a node."""
+        return sum("nodeName" in pod["spec"] for pod in self.pods)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether all of them have succeeded."""
+        done = [pod for pod in self.pods if pod["status"].get("phase") == "Succeeded"]
+        return len(done) >= self.needed
+
+    @property
+    def verdict(self) -> str:
+        """Return why it waits; "" where it does not."""
+        conditions = self.group.get("status", {}).get("schedulingConditions") or ()
+        last = [it["reasons"][-1] for it in conditions if it.get("reasons")]
+        return f"{last[-1]['reason']}: {last[-1]['message']}" if last else ""
+
+    @property
+    def held(self) -> str:
+        """Return what is held for pods that are still to come."""
+        slots = json.loads(self.group["metadata"]["annotations"].get(_RESERVED) or "{}")
+        return "; ".join(
+            f"a place on {' and '.join(it['nodes'])} is held for its "
+            f"{leaf.rpartition('-replica-')[0]}"
+            for leaf, it in slots.items()
+        )
+
+
+def rows_of(state: State) -> list[Row]:
+    """Return a row for each TrainJob, in the order in which they came."""
+    return [_row(state, job) for job in _jobs(state)]
+
+
+def is_over(state: State, count: int) -> bool:
+    """Say whether so many TrainJobs are Complete, or one never will be."""
+    jobs = _jobs(state)
+    ends = [_end(job) for job in jobs]
+    return "Failed" in ends or (len(jobs) == count and all(ends))
+
+
+def nodes_of(state: State, job: str) -> list[str]:
+    """Return where the pods of a TrainJob are that have a node."""
+    return [
+        pod["spec"]["nodeName"]
+        for part in _parts(state, job)
+        for pod in part.pods
+        if "nodeName" in pod["spec"]
+    ]
+
+
+def ended(history: Sequence[Moment]) -> list[Ended]:
+    """Return what became of each TrainJob, from all that was seen."""
+    stories: dict[str, _Story] = {}
+    for moment, state in replay(history):
+        for row in rows_of(state):
+            story = stories.setdefault(row.job, _Story(moment.at_s))
+            story.go_on(moment.at_s, row, nodes_of(state, row.job))
+    return [story.end() for story in stories.values()]
+
+
+def _row(state: State, job: Obj) -> Row:
+    name, labels = job["metadata"]["name"], job["metadata"].get("labels", {})
+    queue, parts = labels.get(QUEUE, "-"), _parts(state, name)
+    if not parts:
+        return Row(name, queue, "-", "-", _end(job) or "accepted", "")
+    last = parts[0].stage[1]
+    if _end(job):
+        return Row(name, queue, f"{last}/{last}", "-", _end(job), "")
+    level = min((part.stage[0] for part in parts if not part.is_over), default=last)
+    now = [part for part in parts if part.stage[0] == level]
+    placed, needed = sum(part.placed for part in now), sum(part.needed for part in now)
+    going = "runs" if placed >= needed else "starts" if placed else "waits"
+    verdicts = [part.verdict for part in now if part.verdict and not placed]
+    held = [part.held for part in now if part.held and placed < needed]
+    why = "; ".join(verdicts or held)
+    return Row(name, queue, f"{level}/{last}", f"{placed} of {needed}", going, why)
+
+
+def _parts(state: State, job: str) -> list[_Part]:
+    pods = [obj for key, obj in state.items() if key.resource == PODS]
+    return [
+        _Part(group, [pod for pod in pods if _group_of(pod) == key.name])
+        for key, group in state.items()
+        if key.resource == PODGROUPS
+        and any(owner["name"] == job for owner in group["metadata"].get("ownerReferences", ()))
+    ]
+
+
+def _group_of(pod: Obj) -> str:
+    name: str = pod["metadata"].get("annotations", {}).get(GROUP, "")
+    return name
+
+
+def _jobs(state: State) -> list[Obj]:
+    return [obj for key, obj in state.items() if key.resource == TRAINJOBS]
+
+
+def _end(job: Obj) -> str:
+    return next((name for name in _ENDS if condition(job, name)), "")
