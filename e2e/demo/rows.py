@@ -27,6 +27,11 @@ class Row(NamedTuple):
     state: str
     why: str
 
+    @property
+    def is_under_way(self) -> bool:
+        """Say whether it has groups and has not ended."""
+        return self.pods != "-"
+
 
 class Ended(NamedTuple):
     """What became of a TrainJob."""

@@ -57,8 +57,8 @@ class Screen:
 
     def _say(self, row: Row) -> None:
         after_s = time.monotonic() - self._began_s
-        stage, pods = f"stage {row.stage}", f"{row.pods} pods"
-        line = f"{after_s:5.1f} s  {row.job:<4}  {stage:<9}  {pods:<11}  {row.state:<8}  {row.why}"
+        pods = f"stage {row.stage}, {row.pods} pods" if row.is_under_way else ""
+        line = f"{after_s:5.1f} s  {row.job:<4}  {row.state:<8}  {pods:<21}  {row.why}"
         self.console.print(line.rstrip(), highlight=False, soft_wrap=True)
 
 

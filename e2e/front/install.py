@@ -26,7 +26,9 @@ from e2e.cluster.resources import (
 from tests.support.tree import ROOT
 
 __all__ = [
+    "BUDGETS",
     "CLUSTER_ROLES",
+    "DEPLOYMENTS",
     "MANAGER",
     "MANIFESTS",
     "PODGROUPS",
@@ -55,6 +57,8 @@ TOPOLOGIES: Final = Resource(
 PRIORITY_CLASSES: Final = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 _RBAC: Final = "rbac.authorization.k8s.io"
 CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
 # In the order in which they are applied: each needs only what stands before it.
@@ -67,6 +71,8 @@ _INSTALLED: Final = (
     Resource(_RBAC, "v1", "roles", "Role"),
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
     SERVICES,
+    DEPLOYMENTS,
+    BUDGETS,
     PRIORITY_CLASSES,
     QUEUES,
     TOPOLOGIES,

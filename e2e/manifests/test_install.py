@@ -2,7 +2,15 @@
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBSETS, MUTATING_WEBHOOKS, TRAINJOBS, Obj
-from e2e.front.install import MANIFESTS, build, documents, kubectl, resource_of
+from e2e.front.install import (
+    BUDGETS,
+    DEPLOYMENTS,
+    MANIFESTS,
+    build,
+    documents,
+    kubectl,
+    resource_of,
+)
 
 _BUNDLE = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t"
 
@@ -75,4 +83,10 @@ async def _versions(cluster: Cluster, objects: list[Obj]) -> list[str]:
         )
         for obj in objects
     ]
-    return [obj["metadata"]["resourceVersion"] for obj in found]
+    return [_written(obj) for obj in found]
+
+
+def _written(obj: Obj) -> str:
+    """Return what changes when somebody writes an object; not when a controller writes a status."""
+    field = "generation" if obj["kind"] in (DEPLOYMENTS.kind, BUDGETS.kind) else "resourceVersion"
+    return str(obj["metadata"][field])

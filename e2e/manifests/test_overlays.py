@@ -6,11 +6,21 @@ from typing import Final
 import pytest
 
 from e2e.cluster.resources import CRDS, MUTATING_WEBHOOKS, SERVICES, Obj
-from e2e.front.install import MANIFESTS, PRIORITY_CLASSES, QUEUES, build, with_port
+from e2e.front.install import (
+    BUDGETS,
+    DEPLOYMENTS,
+    MANIFESTS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    build,
+    with_port,
+)
 from trainer_kai.api.names import INJECT
 
 OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
 OF_KAI: Final = {CRDS.kind, QUEUES.kind, PRIORITY_CLASSES.kind}
+IN_THE_CLUSTER: Final = {DEPLOYMENTS.kind, BUDGETS.kind, SERVICES.kind}
+SCHEDULER: Final = "trainer-kai-scheduler"
 
 
 def keys(objects: list[Obj]) -> Counter[tuple[str, str, str]]:
@@ -37,16 +47,24 @@ async def test_an_overlay_has_every_object_once(overlay: str) -> None:
 
 
 async def test_beside_kai_its_objects_are_left_alone() -> None:
-    """What KAI installs is in no overlay that goes in front of it; all else is the same."""
+    """What KAI installs is in no overlay that goes in front of it, nor is our scheduler."""
     everything = keys(await build(MANIFESTS / "overlays" / "default"))
     beside = keys(await build(MANIFESTS / "overlays" / "external-kai"))
+    gone = everything - beside
 
-    assert beside == Counter({key: n for key, n in everything.items() if key[0] not in OF_KAI})
-    assert len(everything) > len(beside)
+    assert beside == everything - gone
+    assert {key for key in gone if key[2] != SCHEDULER} == {
+        key for key in everything if key[0] in OF_KAI
+    }
+    assert {key[0] for key in gone if key[2] == SCHEDULER} == {
+        *(BUDGETS.kind, DEPLOYMENTS.kind, "ServiceAccount"),
+        *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    }
+    assert not [key for key in beside if SCHEDULER in key]
 
 
 async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
-    """No Service leads anywhere there; the port that stands in the overlay is replaced."""
+    """The processes run beside it; the port that stands in the overlay is replaced."""
     everything = keys(await build(MANIFESTS / "overlays" / "default"))
     local = await build(MANIFESTS / "overlays" / "local")
     urls = [webhook["clientConfig"] for webhook in webhooks(local)]
@@ -57,7 +75,7 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
     ]
 
     assert everything - keys(local) == Counter(
-        {(SERVICES.kind, "trainer-kai", "trainer-kai-webhook"): 1}
+        {key: n for key, n in everything.items() if key[0] in IN_THE_CLUSTER}
     )
     assert [list(config) for config in urls] == [["url"]] * 3
     assert moved == [

@@ -33,6 +33,21 @@ MAY: Final = [
     "podgrouper patch coordination.k8s.io/leases in trainer-kai",
     "podgrouper create /events in default",
     "podgrouper patch /events in default",
+    "scheduler watch /pods",
+    "scheduler list /nodes",
+    "scheduler watch scheduling.run.ai/queues",
+    "scheduler create /pods/binding in default",
+    "scheduler delete /pods in default",
+    "scheduler patch /pods/status in default",
+    "scheduler patch scheduling.run.ai/podgroups in default",
+    "scheduler patch scheduling.run.ai/podgroups/status in default",
+    "scheduler patch scheduling.run.ai/queues/status",
+    "scheduler patch trainer.kubeflow.org/trainjobs in default",
+    "scheduler list coordination.k8s.io/leases/kai-scheduler",
+    "scheduler get coordination.k8s.io/leases in trainer-kai",
+    "scheduler create coordination.k8s.io/leases in trainer-kai",
+    "scheduler patch coordination.k8s.io/leases in trainer-kai",
+    "scheduler create /events in default",
 ]
 MAY_NOT: Final = [
     "webhook patch trainer.kubeflow.org/trainjobs in default",
@@ -51,6 +66,18 @@ MAY_NOT: Final = [
     "podgrouper patch scheduling.run.ai/queues",
     "podgrouper patch coordination.k8s.io/leases in kube-system",
     "podgrouper get /secrets in trainer-kai",
+    "scheduler create /pods in default",
+    "scheduler patch /pods in default",
+    "scheduler delete scheduling.run.ai/podgroups in default",
+    "scheduler create scheduling.run.ai/podgroups in default",
+    "scheduler patch scheduling.run.ai/queues",
+    "scheduler delete trainer.kubeflow.org/trainjobs in default",
+    "scheduler patch trainer.kubeflow.org/trainjobs/status in default",
+    "scheduler patch jobset.x-k8s.io/jobsets in default",
+    "scheduler patch /nodes",
+    "scheduler list coordination.k8s.io/leases",
+    "scheduler patch coordination.k8s.io/leases/kai-scheduler in kube-system",
+    "scheduler get /secrets in trainer-kai",
 ]
 
 
@@ -100,7 +127,7 @@ async def _is_so(cluster: Cluster, sentence: str) -> bool:
 async def _may(cluster: Cluster, user: str, verb: str, what: str, namespace: str) -> bool:
     group, resource, *name = what.split("/")
     asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
-    if name and name[0] == "binding":
+    if name and name[0] in ("binding", "status"):
         asked["subresource"] = name[0]
     elif name:
         asked["name"] = name[0]

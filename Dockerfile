@@ -1,0 +1,15 @@
+# One image for all three processes; the command says which: python -m webhook, python -m
+# trainer_kai.podgrouper, python -m scheduler. Build it in the root of the checkout.
+FROM python:3.11-slim AS libraries
+COPY requirements.lock .
+RUN python -m venv /venv && \
+    /venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
+
+FROM python:3.11-slim
+COPY --from=libraries /venv /venv
+COPY trainer_kai /app/trainer_kai
+COPY webhook /app/webhook
+COPY scheduler /app/scheduler
+RUN /venv/bin/python -m compileall -q /app
+ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
+USER 65532:65532

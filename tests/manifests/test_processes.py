@@ -1,0 +1,175 @@
+"""The Deployments: what they start, and that it agrees with the settings that it reads."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+from aiohttp import ClientSession
+
+from tests.manifests.test_manifests import objects
+from tests.support.tree import ROOT
+from trainer_kai.clock import SystemClock
+from trainer_kai.config import load
+from trainer_kai.health import Health, HealthServer
+from trainer_kai.metrics import Metrics
+from trainer_kai.settings import PROCESSES, Leader, Settings, WebhookSettings
+from trainer_kai.settings import Health as Place
+
+MODULES: Final = {
+    "webhook": "webhook",
+    "podgrouper": "trainer_kai.podgrouper",
+    "scheduler": "scheduler",
+}
+NAME: Final = "app.kubernetes.io/name"
+DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
+
+every_process = pytest.mark.parametrize("process", PROCESSES)
+
+Obj = dict[str, Any]
+
+
+def named(kind: str, name: str) -> Obj:
+    """Return one object."""
+    [found] = [obj for obj in objects(kind) if obj["metadata"]["name"] == name]
+    return dict(found)
+
+
+def spec_of(process: str) -> Obj:
+    """Return what the pods of a process are like."""
+    return dict(named("Deployment", f"trainer-kai-{process}")["spec"]["template"]["spec"])
+
+
+def container_of(process: str) -> Obj:
+    """Return its one container."""
+    [container] = spec_of(process)["containers"]
+    return dict(container)
+
+
+def ports_of(process: str) -> Mapping[str, int]:
+    """Return the ports of its container by name."""
+    return {port["name"]: port["containerPort"] for port in container_of(process)["ports"]}
+
+
+def settings_of(process: str) -> Settings:
+    """Return the settings as the process reads them in its container."""
+    container = container_of(process)
+    environ = {it["name"]: it["value"] for it in container.get("env", ())}
+    return load(
+        PROCESSES[process], [*container["command"][3:], *container.get("args", ())], environ
+    )
+
+
+def test_every_process_has_a_deployment() -> None:
+    """And so has nobody else."""
+    names = {obj["metadata"]["name"] for obj in objects("Deployment")}
+
+    assert names == {f"trainer-kai-{process}" for process in PROCESSES}
+
+
+@every_process
+def test_the_command_starts_the_process(process: str) -> None:
+    """By the image's own interpreter, from folders that are in the image."""
+    module = container_of(process)["command"][2]
+    folder = module.replace(".", "/")
+
+    assert container_of(process)["command"][:3] == ["python", "-m", MODULES[process]]
+    assert (ROOT / folder / "__main__.py").is_file()
+    assert re.search(rf"^COPY {folder.split('/')[0]} /app/", DOCKERFILE, re.MULTILINE)
+    assert container_of(process)["image"] == "trainer-kai"
+
+
+@every_process
+def test_the_ports_are_those_of_the_settings(process: str) -> None:
+    """On every interface, for a probe comes from outside of the pod."""
+    settings, ports = settings_of(process), dict(ports_of(process))
+
+    assert (settings.health.address, settings.health.port) == ("", ports.pop("health"))
+    if isinstance(settings, WebhookSettings):
+        assert (settings.server.address, settings.server.port) == ("", ports.pop("https"))
+    assert ports == {}
+
+
+@every_process
+async def test_the_probes_ask_what_is_answered(process: str) -> None:
+    """Alive from the start, ready when it says so."""
+    container = container_of(process)
+    alive, ready = container["livenessProbe"]["httpGet"], container["readinessProbe"]["httpGet"]
+    health, clock = Health(), SystemClock()
+    place = Place(address="127.0.0.1", port=0)
+    async with HealthServer(health, Metrics(), clock, place) as server, ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}"
+        async with session.get(url + alive["path"]) as answer:
+            assert answer.status == 200
+        async with session.get(url + ready["path"]) as answer:
+            assert answer.status == 503
+        health.started()
+        async with session.get(url + ready["path"]) as answer:
+            assert answer.status == 200
+
+    assert (alive["port"], ready["port"]) == ("health", "health")
+
+
+@every_process
+def test_a_process_acts_under_its_own_account(process: str) -> None:
+    """Its Lease and its Secret lie where its role lets it write them: beside it."""
+    settings, account = settings_of(process), spec_of(process)["serviceAccountName"]
+    role, home = named("Role", account), named("Deployment", account)["metadata"]["namespace"]
+    leader = getattr(settings, "leader", None)
+
+    assert named("ServiceAccount", account)["metadata"]["namespace"] == home
+    assert role["metadata"]["namespace"] == home
+    assert settings.kubeconfig == ""
+    if isinstance(leader, Leader):
+        assert leader.namespace == ""
+        assert [rule["resources"] for rule in role["rules"]] == [["leases"]]
+
+
+def test_the_webhook_is_where_it_is_looked_for() -> None:
+    """Service, Secret and configuration are called as its settings say."""
+    settings = settings_of("webhook")
+    assert isinstance(settings, WebhookSettings)
+    tls, service = settings.tls, named("Service", settings.tls.service_name)
+    labels = named("Deployment", "trainer-kai-webhook")["spec"]["template"]["metadata"]["labels"]
+    [port] = service["spec"]["ports"]
+    secrets = named("Role", "trainer-kai-webhook")["rules"][0]["resourceNames"]
+
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert port["targetPort"] == settings.server.port
+    assert tls.namespace == ""
+    assert secrets == [tls.secret_name]
+    assert named("MutatingWebhookConfiguration", tls.configuration_name)
+
+
+@every_process
+def test_of_two_replicas_one_may_be_away(process: str) -> None:
+    """They prefer to be apart, and a drain takes them one by one, broken ones at once."""
+    name = f"trainer-kai-{process}"
+    deployment, budget = named("Deployment", name)["spec"], named("PodDisruptionBudget", name)
+    spread = spec_of(process)["topologySpreadConstraints"]
+    selector = {"matchLabels": {NAME: name}}
+
+    assert deployment["replicas"] == 2
+    assert deployment["selector"] == budget["spec"]["selector"] == selector
+    assert deployment["template"]["metadata"]["labels"] == {NAME: name}
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert [it["labelSelector"] for it in spread] == [selector] * 2
+    assert {it["whenUnsatisfiable"] for it in spread} == {"ScheduleAnyway"}
+
+
+@every_process
+def test_a_process_asks_for_room(process: str) -> None:
+    """So that it is not the first to go when a node is full."""
+    assert container_of(process)["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_the_image_is_made_of_what_is_locked() -> None:
+    """With hashes, for the Python that we need, and run by the user that the pods name."""
+    ids = {spec_of(process)["securityContext"]["runAsUser"] for process in PROCESSES}
+    [user] = re.findall(r"^USER (\d+):\1$", DOCKERFILE, re.MULTILINE)
+    bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE))
+
+    assert {int(user)} == ids
+    assert "--require-hashes -r requirements.lock" in DOCKERFILE
+    assert bases == {"python:3.11-slim"}
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
