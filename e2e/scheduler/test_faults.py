@@ -1,15 +1,20 @@
 """What may happen to the scheduler, and to the API server behind it."""
 
 import asyncio
+import time
+from pathlib import Path
+from typing import Final
 
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.timeline import State
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import is_complete
+from e2e.front.processes import SCHEDULER, running
 from e2e.scheduler.conftest import House
 from e2e.scheduler.test_gangs import bound, submit
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
+_LEASE_S: Final = 3.0  # of our processes on a chain
 
 
 class FirstTwo:
@@ -38,6 +43,19 @@ async def test_killed_between_two_binds_of_a_gang(own_house: House) -> None:
         assert bound(seen.state) == 2
         await own_house.scheduler.start()
         await seen.until(is_complete, "the gang is Complete")
+
+
+async def test_another_takes_over(own_house: House, tmp_path: Path) -> None:
+    """It knows all there is when the Lease runs out, and begins at once."""
+    second = SCHEDULER._replace(name="second")
+    async with running(own_house.cluster, second, tmp_path):
+        async with own_house.cluster.timeline(*_WATCHED, namespace="room") as seen:
+            await own_house.scheduler.kill()
+            killed_s = time.monotonic()
+            await submit(own_house, "room", nodes=8, run_for="600s")
+            await seen.until(lambda state: bound(state) == 8, "the gang is bound")
+            assert time.monotonic() - killed_s < _LEASE_S + 2.0
+        await own_house.scheduler.start()
 
 
 async def test_a_storm_of_refusals(own_house: House) -> None:
