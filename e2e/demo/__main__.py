@@ -147,7 +147,7 @@ async def _hold(cluster: Cluster, console: Console, processes: Sequence[OurProce
         f"  export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n"
         f"  {kubectl} get podgroups\n"
         f"  {kubectl} describe podgroup -l jobset.sigs.k8s.io/jobset-name={LATE.submission.name}\n"
-        f"  {kubectl} get trainjobs\n",
+        f"  .venv/bin/trainer-kai why {LATE.submission.name}\n",
         highlight=False,
         soft_wrap=True,
     )
