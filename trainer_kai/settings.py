@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
-from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_LEASE, SCHEDULER_NAME
+from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
 
 __all__ = [
     "PROCESSES",
@@ -209,7 +209,7 @@ class SchedulerPart(_Model):
     repair_grace_s: _Seconds = 60.0
     """How long a unit may run without all of its pods before it gives up its nodes whole."""
 
-    leader: Leader = Leader(name=SCHEDULER_LEASE)
+    leader: Leader = Leader(name="trainer-kai-scheduler")
     policies: Policies = Policies()
 
 

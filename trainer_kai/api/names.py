@@ -30,10 +30,6 @@ SCHEDULER_NAME: Final = "kai-scheduler"
 DEFAULT_SCHEDULER: Final = "default-scheduler"  # what the API server fills in
 DEFAULT_QUEUE: Final = "default-queue"
 
-# Where we are, as our manifests have it.
-OUR_NAMESPACE: Final = "trainer-kai"
-SCHEDULER_LEASE: Final = "trainer-kai-scheduler"
-
 # KAI: labels of workloads and pods.
 QUEUE: Final = "kai.scheduler/queue"
 NODE_POOL: Final = "kai.scheduler/node-pool"  # of nodes, queues and pod groups too

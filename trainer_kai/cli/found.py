@@ -19,7 +19,9 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODS
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = ["SEEN_PODS", "Found", "Holdup", "SeenPod"]
+__all__ = ["LEASE", "SEEN_PODS", "Found", "Holdup", "SeenPod"]
+
+LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our manifests have it
 
 
 class Holdup(msgspec.Struct, frozen=True, kw_only=True, gc=False):

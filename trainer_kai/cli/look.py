@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.names import JOBSET_NAME, OUR_NAMESPACE, POD_GROUP, SCHEDULER_LEASE
+from trainer_kai.api.names import JOBSET_NAME, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import EVENTS, JOBSETS, LEASES, PODGROUPS, QUEUES, TRAINJOBS
 from trainer_kai.cli.answer import Answer, State, answer
-from trainer_kai.cli.found import SEEN_PODS, Found, SeenPod
+from trainer_kai.cli.found import LEASE, SEEN_PODS, Found, SeenPod
 from trainer_kai.cli.titles import Title
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.errors import Forbidden, NotFound
@@ -25,7 +25,6 @@ __all__ = ["look_at_pod", "look_at_trainjob"]
 
 T = TypeVar("T", bound=Object)
 
-_LEASE: Final = Key(OUR_NAMESPACE, SCHEDULER_LEASE)
 _MOST_GROUPS: Final = 8  # that pods name, and that are no groups of the JobSet
 
 
@@ -150,7 +149,7 @@ async def _look_closer(reader: _Reader, found: Found) -> Found:
         of_jobs = "involvedObject.kind=Job,reason=FailedCreate"
         found = found._replace(events=await reader.list(EVENTS, namespace, fields=of_jobs))
     if any(unit.reason and unit.heads.unplaced for unit in first.units):
-        lease = await reader.get(LEASES, _LEASE)
+        lease = await reader.get(LEASES, LEASE)
         if LEASES.plural not in reader.unknown:
             found = found._replace(leases=(lease,) if lease else ())
     if Title.NOTHING_SAID in titles:

@@ -12,15 +12,13 @@ from trainer_kai.api.event import Event
 from trainer_kai.api.job import JobCounts
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.names import (
-    OUR_NAMESPACE,
     POD_GROUP,
     REPLICATED_JOB,
-    SCHEDULER_LEASE,
     STALE_SINCE,
 )
 from trainer_kai.api.podgroup import SchedulingCondition
 from trainer_kai.api.resources import JOBS
-from trainer_kai.cli.found import Found, SeenPod
+from trainer_kai.cli.found import LEASE, Found, SeenPod
 from trainer_kai.cli.parts import Heads, Part
 from trainer_kai.cli.titles import VERDICTS, Title
 from trainer_kai.policy.stages import COMPLETE, Edge
@@ -171,8 +169,7 @@ def _silence(leases: Iterable[Lease], now: datetime) -> str:
     """Say that nobody leads, judging by the Lease of the scheduler; "" where somebody may."""
     lease = next(iter(leases), None)
     if lease is None:
-        name = f"{OUR_NAMESPACE}/{SCHEDULER_LEASE}"
-        return f"no scheduler has ever run, or not in its namespace: there is no Lease {name}"
+        return f"no scheduler has ever run, or not in its namespace: there is no Lease {LEASE}"
     name, spec = str(lease.metadata.key), lease.spec
     if not spec.holder_identity:
         return f"no scheduler runs: nobody holds the Lease {name} since {spec.renew_time}"
