@@ -9,7 +9,7 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,12 +18,12 @@ from structlog.typing import FilteringBoundLogger
 from scheduler.shell.claims import Claims
 from scheduler.shell.window import Window
 from scheduler.state.live import Live
-from scheduler.state.orders import PodAt, UnitOrders
+from scheduler.state.orders import UnitOrders
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.kube.actions import bind
-from trainer_kai.kube.client import Client
+from trainer_kai.kube.client import Client, Patience
 from trainer_kai.kube.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from trainer_kai.kube.request import Write
 from trainer_kai.metrics import Metrics
@@ -61,7 +61,7 @@ class Carrier:
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
-        self._client = client
+        self._client = client.with_patience(Patience(waits_when_throttled=False))
         self._live = live
         self._claims = claims
         self._again = again
@@ -80,6 +80,8 @@ class Carrier:
             async with line.turn:
                 if line.failures == failures:
                     await self._carry(orders, line)
+                elif not orders.binds and orders.hold is not None:
+                    self._live.keep_again(orders.group, orders.hold)
                 else:  # it was decided as if what has failed meanwhile had been done
                     self._forget(orders)
         finally:
@@ -90,7 +92,11 @@ class Carrier:
     async def _carry(self, orders: UnitOrders, line: _Line) -> None:
         if orders.hold is not None and not await self._hold(orders.group, orders.hold):
             line.failures += 1
-            self._rest(orders.group, *(it.pod for it in (*orders.binds, *orders.nominations)))
+            pods = [it.pod for it in (*orders.binds, *orders.nominations)]
+            if pods:
+                self._rest(orders.group, *pods)
+            else:
+                self._live.keep_again(orders.group, orders.hold)
             return
         async with asyncio.TaskGroup() as group:
             binds = [group.create_task(self._bind(*it)) for it in orders.binds]
@@ -98,7 +104,7 @@ class Carrier:
                 group.create_task(self._promise(*it))
         if not all(task.result() for task in binds):
             line.failures += 1
-            self._live.forget_hold(orders.group)  # whoever was refused still has its slot
+            self._live.hold(orders.group, orders.hold)  # whoever was refused still has its slot
         elif orders.let_go is not None:
             await self._hold(orders.group, orders.let_go)  # or else it is let go when it is seen
         self._live.assumed.done(orders.group, self._until_s())
@@ -113,10 +119,13 @@ class Carrier:
 
     async def _hold(self, group: Key, text: str) -> bool:
         """Write which slots a group holds."""
-        fields = {"metadata": {"annotations": {RESERVED: text or None}}}
+        known = self._live.cluster.pod_groups.get(group)
+        if known is None:
+            return False
+        annotations = {RESERVED: text or None}
+        fields = {"metadata": {"uid": known.metadata.uid, "annotations": annotations}}
         try:
-            async with self._window.room():
-                await self._client.merge(PODGROUPS, group, fields, _HELD)
+            await self._send(lambda: self._client.merge(PODGROUPS, group, fields, _HELD))
         except ApiError as error:
             self._log.warning("slots not held", group=str(group), error=str(error))
             return False
@@ -125,13 +134,13 @@ class Carrier:
         return True
 
     async def _bind(self, pod: Key, node: str) -> bool:
-        known = self._live.cluster.pods.get(pod)
-        if known is None:
-            return False  # it is gone, and what was assumed of it as well
-        uid = known.metadata.uid
+        known, uid = self._live.cluster.pods.get(pod), self._live.assumed.whose_bind(pod)
+        if known is None or known.metadata.uid != uid:
+            self._rests_s.pop(pod, None)
+            return False  # it is gone, or another one, and nothing is assumed any more
         try:
             await self._claims.bind(self._client, known, node)
-            await self._send(PodAt(pod, node), uid)
+            await self._send(lambda: bind(self._client, pod, node, uid=uid))
         except Unavailable as error:
             self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
             self._live.assumed.done(pod, self._until_s())
@@ -139,8 +148,12 @@ class Carrier:
         except (NotFound, Conflict) as error:
             self._log.info("bind refused", pod=str(pod), node=node, error=str(error))
             self._metrics.binds.labels("refused").inc()
-            self._live.forget_bind(pod)
-            self._again()
+            if pod in self._rests_s:  # it was refused before: no watch says why
+                self._rest(pod)
+            else:
+                self._rests_s[pod] = _REST_S
+                self._live.forget_bind(pod)
+                self._again()
             return False
         except ApiError as error:
             self._log.warning("bind refused", pod=str(pod), node=node, error=str(error))
@@ -150,14 +163,14 @@ class Carrier:
         self._rests_s.pop(pod, None)
         self._metrics.binds.labels("bound").inc()
         self._log.info("pod bound", pod=str(pod), node=node)
-        self._live.assumed.done(pod, self._until_s())
-        return True
+        return True  # it is so for good, however late a watch tells of it
 
-    async def _send(self, it: PodAt, uid: str) -> None:
+    async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Send a write when there is room for it, and again when the API server had too much."""
         while True:
             try:
                 async with self._window.room():
-                    await bind(self._client, it.pod, it.node, uid=uid)
+                    await write()
             except Throttled as error:
                 self._window.throttled()
                 await self._client.clock.sleep(error.retry_after_s or _THROTTLED_S)
@@ -165,14 +178,22 @@ class Carrier:
                 return
 
     async def _promise(self, pod: Key, node: str) -> None:
-        fields = {"status": {"nominatedNodeName": node}}
+        known = self._live.cluster.pods.get(pod)
+        if known is None:
+            return
+        fields = {
+            "metadata": {"uid": known.metadata.uid},
+            "status": {"nominatedNodeName": node},
+        }
         try:
-            async with self._window.room():
-                await self._client.merge(PODS, pod, fields, _PROMISED)
-        except ApiError as error:
-            self._log.warning("node not promised", pod=str(pod), node=node, error=str(error))
+            await self._send(lambda: self._client.merge(PODS, pod, fields, _PROMISED))
+        except (NotFound, Conflict):
             self._live.forget_promise(pod)
             self._again()
+            return
+        except ApiError as error:
+            self._log.warning("node not promised", pod=str(pod), node=node, error=str(error))
+            self._rest(pod)
             return
         self._live.assumed.done(pod, self._until_s())
 

@@ -67,7 +67,10 @@ class Claims:
         )
 
     async def _bind(self, client: Client, key: Key, node: str) -> None:
-        await client.merge(PVCS, key, {"metadata": {"annotations": {SELECTED_NODE: node}}})
+        known = self._cluster.claims.get(key)
+        uid = {"uid": known.metadata.uid} if known else {}
+        fields = {"metadata": {**uid, "annotations": {SELECTED_NODE: node}}}
+        await client.merge(PVCS, key, fields)
         by_s = client.clock.monotonic_s() + _PATIENCE_S
         while True:
             claim = self._cluster.claims.get(key)

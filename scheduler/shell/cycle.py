@@ -71,9 +71,12 @@ class Cycle:
         self._last_s = 0.0  # when there was news
         self._first_s = 0.0  # when it began to be due
         self._wakes_on: Topics = ANY
+        self._meanwhile: list[Topics] = []  # news while a plan was made, of which it knows nothing
 
     def wake(self, topics: Topics) -> None:
         """Take note of news; of what helps nobody there is none."""
+        if topics and topics is not ANY:
+            self._meanwhile.append(topics)
         if topics is not ANY and not topics & self._wakes_on:
             return
         self._last_s = self._clock.monotonic_s()
@@ -112,10 +115,14 @@ class Cycle:
     async def _turn(self) -> tuple[Orders, Told]:
         began_s = self._clock.monotonic_s()
         encoded = self._live.snapshot()
+        self._meanwhile = []
         taken_s = self._clock.monotonic_s()
         made, orders, told = await self._beside(self._decide, encoded)
         ended_s = self._clock.monotonic_s()
         self._wakes_on = _wakes_on(made)
+        if any(topics & self._wakes_on for topics in self._meanwhile):
+            self.again()
+        self._meanwhile = []
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
         self._metrics.plan_seconds.observe(ended_s - taken_s)
         self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)

@@ -58,7 +58,7 @@ class Evictor:
         return reason is None
 
     async def _of_trainjob(self, job: Regarding, why: str) -> str | None:
-        return await self._suspender.evict(Key(job.namespace, job.name), why)
+        return await self._suspender.evict(Key(job.namespace, job.name), job.uid, why)
 
     async def _pods(self, group: Key, why: str) -> str | None:
         """Delete all pods of a unit that have a place, each as the one that it is."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from scheduler.policies.registry import choose
 from scheduler.shell.carry import Carrier
@@ -21,6 +21,7 @@ from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
 from trainer_kai.kube.client import Client
+from trainer_kai.kube.events import Recorder
 from trainer_kai.kube.patience import cancel_all
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.standard import Basis, elector, recorder
@@ -28,13 +29,14 @@ from trainer_kai.settings import SchedulerSettings
 
 __all__ = ["scheduler"]
 
+_WARM_S: Final = 5.0
+
 
 async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> None:
     """Start the services."""
     client, metrics, log = basis.client, basis.metrics, basis.log
     live = Live(_terms(basis.clock, settings))
-    policies = choose(choice_of(settings.policies))
-    cycle = Cycle(live, policies, basis.clock, metrics, log)
+    cycle = Cycle(live, choose(choice_of(settings.policies)), basis.clock, metrics, log)
     follower = Follower(live, cycle)
     follower.start(run, client, basis.seen, basis.health)
     events = recorder(client, settings.scheduler_name, metrics, log)
@@ -44,32 +46,60 @@ async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> N
     own = Key(leader.namespace or client.access.namespace, leader.name)
     rival = Rival(client, settings.scheduler_name, own, log)
     basis.health.needs("no other scheduler of our name", lambda: rival.told)
+    candidate = elector(client, leader, metrics, log)
+    reign = _Reign(basis, settings, live, cycle, rival, events)
 
-    async def work(fenced: Client) -> None:
-        carrier = Carrier(fenced, live, Claims(live.cluster), cycle.again, metrics, log)
+    async def stand() -> None:
+        await follower.synced()
+        live.snapshot()  # the first one takes long, and nobody waits for it yet
+        await candidate.lead(lambda fence: reign.lead(client.behind(fence)))
+
+    run.start("keep warm", lambda: _keep_warm(live, basis.clock))
+    run.start("lead", stand, grace_s=20)
+
+
+class _Reign(NamedTuple):
+    """What is done while this process leads, by whom and with what."""
+
+    basis: Basis
+    settings: SchedulerSettings
+    live: Live
+    cycle: Cycle
+    rival: Rival
+    events: Recorder
+
+    async def lead(self, fenced: Client) -> None:
+        """Schedule, as long as nobody else does under our name."""
+        while True:
+            await self.rival.until_gone()
+            self.basis.log.info("scheduling begins", pods=len(self.live.cluster.pods))
+            try:
+                await _unless(self._work(fenced), self.rival.until_there())
+            finally:
+                self.live.follow(self.basis.clock.monotonic_s())
+
+    async def _work(self, fenced: Client) -> None:
+        live, events, metrics, log = self.live, self.events, self.basis.metrics, self.basis.log
+        again = self.cycle.again
+        carrier = Carrier(fenced, live, Claims(live.cluster), again, metrics, log)
         reporter = Reporter(fenced, live, events, metrics, log)
         suspender = Suspender(fenced, live, events, metrics, log)
         evictor = Evictor(fenced, live, suspender, events, log)
-        warden = Warden(fenced, live, evictor.evict, events, settings.repair_grace_s, log)
-        live.on_group = reporter.changed
+        warden = Warden(fenced, live, evictor.evict, events, self.settings.repair_grace_s, log)
+        live.on_group, live.on_record = reporter.changed, suspender.noticed
+        live.lead()
         async with asyncio.TaskGroup() as group:
             for service in (reporter, suspender, warden):
                 group.create_task(service.run())
-            group.create_task(cycle.run(carrier, reporter))
+            group.create_task(self.cycle.run(carrier, reporter))
 
-    async def lead(fenced: Client) -> None:
-        await follower.synced()
-        while True:
-            await rival.until_gone()
-            log.info("scheduling begins", pods=len(live.cluster.pods))
-            try:
-                await _unless(work(fenced), rival.until_there())
-            finally:
-                live.on_group = None
-                live.assumed.leave(basis.clock.monotonic_s())
 
-    candidate = elector(client, leader, metrics, log)
-    run.start("lead", lambda: candidate.lead(lambda fence: lead(client.behind(fence))), grace_s=20)
+async def _keep_warm(live: Live, clock: Clock) -> None:
+    """Take in what has changed, so that whoever begins to lead has little to take in."""
+    while True:
+        await clock.sleep(_WARM_S)
+        if not live.leads:
+            live.snapshot()
 
 
 async def _unless(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:

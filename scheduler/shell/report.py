@@ -17,6 +17,8 @@ from scheduler.shell.gauges import Gauges
 from scheduler.shell.verdicts import Said, Told
 from scheduler.state.live import Live
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import POD_GROUP
+from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
 from trainer_kai.api.queue import QueueStatus
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
@@ -65,7 +67,10 @@ class Reporter:
         self._log = log
         self._told = Told({}, {})
         self._gauges = Gauges(metrics)
-        self._marked: dict[Key, Key] = {}  # pod → group
+        self._marked: dict[Key, set[Key]] = {}  # by group: its pods
+        self._mark_of: dict[Key, Key] = {}  # pod → group
+        self._said_s: dict[Key, float] = {}  # when a group was told last
+        self._has_begun = False
         self._queue: WorkQueue[_Subject] = WorkQueue(
             self._reconcile,
             QueueSettings("reports", workers=_WORKERS),
@@ -76,13 +81,13 @@ class Reporter:
 
     async def run(self) -> None:
         """Say it, as long as we lead; begin with whatever was said before us."""
-        for key in self._live.cluster.pod_groups:
-            self._queue.add_after(_Subject("group", key), _USE_S)
         await self._queue.run()
 
     def told(self, told: Told) -> None:
         """Take note of what a plan says."""
         before, self._told = self._told, told
+        if not self._has_begun:
+            self._begin()
         self._gauges.show(told)
         for group in before.units.keys() | told.units.keys():
             if before.units.get(group) != told.units.get(group):
@@ -116,6 +121,7 @@ class Reporter:
         self._mark(key, said)
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
+            self._said_s.pop(key, None)
             return None
         fields: dict[str, Any] = {}
         conditions = self._conditions(group, said)
@@ -124,11 +130,13 @@ class Reporter:
         use = self._use(group)
         if use is not None:
             fields["resourcesStatus"] = use
+        later = Requeue.after(_NUMBERS_S) if said is not None and not said.has_begun else None
         if not fields:
-            return None
+            return later if _is_older(group, said) else None
         body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
         await self._client.merge(PODGROUPS, key, body, _STATUS)
         if conditions and said is not None:
+            self._said_s[key] = self._client.clock.monotonic_s()
             self._tell(group, said)
         return None
 
@@ -139,7 +147,10 @@ class Reporter:
             return [] if has else None
         ours = has[-1] if has else None
         if ours is not None and not _is_news(ours, said):
-            return None
+            now_s, key = self._client.clock.monotonic_s(), group.metadata.key
+            is_old = now_s - self._said_s.setdefault(key, now_s) >= _NUMBERS_S
+            if ours.message == said.sentence or not is_old:
+                return None
         number = max((_number(it.transition_id) for it in has), default=0) + 1
         kept = [_spelt(it) for it in has if (it.type, it.node_pool) != (_TYPE, _POOL)]
         return [*kept, self._condition(said, number)]
@@ -180,23 +191,38 @@ class Reporter:
         if job is not None:
             self._recorder.post(job, "Waiting", message)
 
+    def _begin(self) -> None:
+        """Look at whatever was said before we led, now that it is known what is so."""
+        self._has_begun = True
+        for key in self._live.cluster.pod_groups:
+            self._queue.add_after(_Subject("group", key), _USE_S)
+        for key, pod in self._live.cluster.pods.items():
+            group = pod.metadata.annotations.get(POD_GROUP)
+            if group and not pod.spec.node_name and _is_marked(pod):
+                self._mark_of[key] = Key(key.namespace, group)
+                self._marked.setdefault(self._mark_of[key], set()).add(key)
+
     def _mark(self, group: Key, said: Said | None) -> None:
         """Have the pods of a group marked, or no longer."""
         known = self._live.cluster.pod_groups.get(group)
         may = known is None or known.spec.mark_unschedulable
         wanted = set(said.pods) if said is not None and may else set()
-        for pod in wanted - self._marked.keys():
-            self._marked[pod] = group
+        before = self._marked.pop(group, set())
+        if wanted:
+            self._marked[group] = wanted
+        for pod in wanted - before:
+            self._mark_of[pod] = group
             self._queue.add(_Subject("pod", pod))
-        for pod in [pod for pod, of in self._marked.items() if of == group and pod not in wanted]:
-            del self._marked[pod]
+        for pod in before - wanted:
+            self._mark_of.pop(pod, None)
             self._queue.add(_Subject("pod", pod))
 
     async def _of_pod(self, key: Key) -> None:
         pod = self._live.cluster.pods.get(key)
         if pod is None or pod.spec.node_name:
             return
-        said = self._told.units.get(self._marked.get(key, key))
+        group = self._mark_of.get(key)
+        said = self._told.units.get(group) if group else None
         status: dict[str, Any] = {}
         if said is not None:
             status["conditions"] = [
@@ -241,6 +267,16 @@ def _is_news(ours: SchedulingCondition, said: Said) -> bool:
     """Say whether a condition says something else by now than what is so."""
     titles = {one.reason for one in ours.reasons}
     return ours.type != _TYPE or ours.status != "True" or said.title not in titles
+
+
+def _is_older(group: PodGroup, said: Said | None) -> bool:
+    """Say whether a group is told numbers that were true some time ago."""
+    conditions = group.status.scheduling_conditions
+    return said is not None and bool(conditions) and conditions[-1].message != said.sentence
+
+
+def _is_marked(pod: Pod) -> bool:
+    return any(it.type == "PodScheduled" and it.status == "False" for it in pod.status.conditions)
 
 
 def _number(text: str) -> int:

@@ -41,7 +41,6 @@ _TRIED: Final = Write(field_manager=_MANAGER, force=True, dry_run=True)
 _FOLLOWS_S: Final = 30.0  # until the JobSet must have been suspended
 _STUCK_S: Final = 120.0  # after which pods that do not go are not waited for
 _LOOK_S: Final = 1.0
-_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class _Managed(msgspec.Struct, rename="camel"):
@@ -55,8 +54,13 @@ class _Owned(msgspec.Struct, rename="camel"):
     managed_fields: list[_Managed] = []
 
 
+class _Spec(msgspec.Struct, frozen=True):
+    suspend: bool = False
+
+
 class _Raw(msgspec.Struct):
     metadata: _Owned
+    spec: _Spec = _Spec()
 
 
 class Suspender:
@@ -90,11 +94,15 @@ class Suspender:
                 self._queue.add(key)
         await self._queue.run()
 
-    async def evict(self, key: Key, why: str) -> str | None:
-        """Suspend a TrainJob; return why that is not possible, or None."""
+    def noticed(self, key: Key) -> None:
+        """Take note of a TrainJob with our record: somebody has to see to it."""
+        self._queue.add(key)
+
+    async def evict(self, key: Key, uid: str, why: str) -> str | None:
+        """Suspend this very TrainJob; return why that is not possible, or None."""
         job = self._live.cluster.trainjobs.get(key)
-        if job is None:
-            return "it does not exist"
+        if job is None or job.metadata.uid != uid:
+            return "it does not exist any more"
         if not job.spec.suspend:
             reason = refusal(job) or await self._suspend(job, why)
             if reason is not None:
@@ -104,8 +112,11 @@ class Suspender:
 
     async def _suspend(self, job: TrainJob, why: str) -> str | None:
         now = self._client.clock.now().isoformat(timespec="seconds")
-        record = json.dumps({"by": "trainer-kai", "why": why, "at": now})
-        fields = {"metadata": {"annotations": {EVICTED_BY: record}}, "spec": {"suspend": True}}
+        before = _asks_for_it(job.metadata.annotations)  # what it said then is no wish of later
+        record = json.dumps({"by": _MANAGER, "why": why, "at": now, "applied": before})
+        metadata = {"uid": job.metadata.uid, "annotations": {EVICTED_BY: record}}
+        fields = {"metadata": metadata, "spec": {"suspend": True}}
+        self._queue.add_after(job.metadata.key, _LOOK_S)  # also if no answer comes
         try:
             await self._client.apply(TRAINJOBS, job.metadata.key, fields, _TRIED)
             await self._client.apply(TRAINJOBS, job.metadata.key, fields, _OURS)
@@ -143,16 +154,18 @@ class Suspender:
         request = get(TRAINJOBS, key)
         try:
             raw = await self._client.ask(_Raw, request)
-            spec = {"suspend": True} if _is_wished(raw.metadata) else _NOTHING
-            await self._client.apply(TRAINJOBS, key, {"spec": spec} if spec else {}, _OURS)
+            stays = raw.spec.suspend and _is_wished(raw.metadata)
+            spec = {"spec": {"suspend": True}} if stays and not _is_shared(raw.metadata) else {}
+            fields = {"metadata": {"uid": job.metadata.uid}, **spec}
+            await self._client.apply(TRAINJOBS, key, fields, _OURS)
         except NotFound:
             return None
         except (Invalid, Conflict) as error:
             self._log.warning("not resumed", trainjob=str(key), error=str(error))
             return Requeue.SOON
         self._since_s.pop(key, None)
-        self._log.info("trainjob resumed", trainjob=str(key), stays=bool(spec))
-        if not spec:
+        self._log.info("trainjob resumed", trainjob=str(key), stays=stays)
+        if not stays:
             self._say(job, "Resumed", "It waits for room in its queue again")
         return None
 
@@ -175,12 +188,30 @@ def refusal(job: TrainJob) -> str | None:
 
 def _is_wished(meta: _Owned) -> bool:
     """Say whether somebody besides us wants it suspended."""
-    others = (it for it in meta.managed_fields if it.manager != _MANAGER and not it.subresource)
-    if any("f:suspend" in it.fields_v1.get("f:spec", {}) for it in others):
+    if _is_shared(meta):
         return True
+    return _asks_for_it(meta.annotations) and not _record(meta.annotations).get("applied", False)
+
+
+def _is_shared(meta: _Owned) -> bool:
+    """Say whether somebody owns the suspension as we do: it stays when we give it up."""
+    others = (it for it in meta.managed_fields if it.manager != _MANAGER and not it.subresource)
+    return any("f:suspend" in it.fields_v1.get("f:spec", {}) for it in others)
+
+
+def _asks_for_it(annotations: Mapping[str, str]) -> bool:
+    """Say whether the manifest that was applied last asks for the suspension."""
     try:
-        applied = json.loads(meta.annotations.get(LAST_APPLIED, "{}"))
+        applied = json.loads(annotations.get(LAST_APPLIED, "{}"))
     except ValueError:
         return False
     spec = applied.get("spec") if isinstance(applied, dict) else None
     return isinstance(spec, dict) and spec.get("suspend") is True
+
+
+def _record(annotations: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        record = json.loads(annotations.get(EVICTED_BY, "{}"))
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -74,6 +74,8 @@ class Warden:
             why = f"{lack} for more than {grace_s:g} s, and there is no room for the others"
             if await self._evict(key, why):
                 self._forget(key)
+            else:
+                self._waits_s[key] = now_s  # why not has been said; it is asked again as late
 
     async def _is_whole(self, key: Key, group: PodGroup | None) -> None:
         self._forget(key)

@@ -53,6 +53,11 @@ class Assumed:
         """Assume that a group holds the slots of this annotation."""
         self._texts[group] = _Deed(uid, text)
 
+    def whose_bind(self, pod: Key) -> str:
+        """Return the uid of the pod that is assumed on a node; "" for none."""
+        deed = self._binds.get(pod)
+        return deed.uid if deed else ""
+
     def done(self, key: Key, until_s: float) -> None:
         """Wait for what was done to an object to be seen, but no longer."""
         for deeds in self._all():

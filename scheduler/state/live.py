@@ -19,7 +19,7 @@ from scheduler.state.state import State
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.names import POD_GROUP
+from trainer_kai.api.names import EVICTED_BY, POD_GROUP
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
@@ -61,10 +61,12 @@ class Live:
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
         self._moved: set[Key] = set()
-        self._short: Final[dict[Key, None]] = {}  # units that may have begun without being whole
+        self.leads = False
+        self._short: dict[Key, None] = {}  # units that may have begun without being whole
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self._members: Final[dict[Key, set[Key]]] = {}  # by group
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
+        self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
 
     def pod(self, key: Key, seen: Pod | None) -> Topics:
         """Take note of a pod, or that it is gone; return whom that may help."""
@@ -104,11 +106,27 @@ class Live:
             shelf.tell(name, seen)
         elif seen is None:
             known.pop(name, None)
+            return _NOTHING
         else:
             known[name] = seen
+            if self.on_record is not None and EVICTED_BY in seen.metadata.annotations:
+                self.on_record(key)
+            return _NOTHING
         if known is self.cluster.nodes and _worse(before, seen):
             self._moved.add(key)
         return _help(before, seen)
+
+    def lead(self) -> None:
+        """Begin to act; whoever led before may have left units short, so all are looked at."""
+        self.leads = True
+        self._short = dict.fromkeys(self.cluster.pod_groups)
+
+    def follow(self, now_s: float) -> None:
+        """Act no longer."""
+        self.leads = False
+        self._kept = {}
+        self.assumed.leave(now_s)
+        self.on_group = self.on_record = None
 
     def snapshot(self) -> Encoded:
         """Return what a plan is made from; `moved` counts from now on."""
@@ -148,6 +166,15 @@ class Live:
         self.assumed.forget_promise(pod)
         self._lay_pod(pod)
 
+    def hold(self, group: Key, text: str | None) -> None:
+        """Take back that slots were let go; *text* is what was written before, if anything was."""
+        known = self.cluster.pod_groups.get(group)
+        if text is None or known is None:
+            self.forget_hold(group)
+            return
+        self.assumed.hold(group, known.metadata.uid, text)
+        self._lay_group(group)
+
     def forget_hold(self, group: Key) -> None:
         """Take back that a group holds what we wanted."""
         self.assumed.forget_hold(group)
@@ -177,9 +204,17 @@ class Live:
         return lack_of(found, members, self._jobset_of(found)) if found else None
 
     def placed(self, group: Key) -> list[Key]:
-        """Return the pods of a group that are on nodes."""
-        pods = self.cluster.pods
-        return sorted(key for key in self._members.get(group, ()) if pods[key].spec.node_name)
+        """Return the pods of a group that we put on nodes, and that are not over."""
+        return sorted(
+            key
+            for key in self._members.get(group, ())
+            if (pod := self.cluster.pods[key]).spec.node_name
+            and pod.status.phase not in _OVER
+            and self._is_ours(pod)
+        )
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return pod.spec.scheduler_name == self._terms().scheduler_name
 
     def has_pods_of(self, jobset: Key) -> bool:
         """Say whether pods of the groups of a JobSet are on nodes."""
@@ -201,7 +236,7 @@ class Live:
         if name is None:
             return False
         group = self.cluster.pod_groups.get(name)
-        if group is None or lost.spec.scheduler_name != self._terms().scheduler_name:
+        if not self.leads or group is None or not self._is_ours(lost):
             return False
         others = (self.cluster.pods.get(other) for other in self._members[name] - {key})
         text = kept_place(lost, filter(None, others), group, self._jobset_of(group))
@@ -238,6 +273,10 @@ class Live:
                 allocated.update(amounts)
         return allocated, requested
 
+    def keep_again(self, group: Key, text: str) -> None:
+        """Have places that could not be written yet written later."""
+        self._kept.setdefault(group, text)
+
     def _note_short(self, group: Key | None) -> None:
         if group is not None:
             self._short[group] = None
@@ -271,6 +310,8 @@ class Live:
             return _NOTHING if was == is_ else _READY
         if old is None or new is None or old[:2] != new[:2] or old.is_going != new.is_going:
             self._moved.add(key)
+        if new is not None and new.node and (old is None or old.node != new.node):
+            self._moved.add(Key("", new.node))  # somebody has taken room there
         if new is not None and not (new.node or new.is_over or new.is_going):
             return ANY  # it waits
         return _FREED if old is not None and old.node else ANY

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler.core.model import Cause
+from scheduler.core.chunks import is_satisfied
+from scheduler.core.model import Cause, Leaf
 from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
-from scheduler.state.trees import DEFAULT, group_bar, minima
+from scheduler.state.trees import DEFAULT, group_bar, minima, tree
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
 from trainer_kai.api.pod import Pod
@@ -52,19 +53,20 @@ def kept_place(
     """Return the annotation with the place of a lost pod in it; None if nobody will want it."""
     if not _goes_on(group, jobset) or group_bar(group) is not None:
         return None
-    attempt = sight(lost).attempt
-    others = [pod for pod in others if sight(pod).attempt == attempt]
-    if any(pod.status.phase == "Succeeded" for pod in others):
-        return None  # it is about to end
+    counting = _of_newest((lost, *others))
+    if lost not in counting or any(pod.status.phase == "Succeeded" for pod in counting):
+        return None  # of an attempt that is over, or it is about to end
     least = minima(group)
     there = Counter(
-        leaf_of(pod, least) for pod in (lost, *others) if pod.spec.node_name and not _has_left(pod)
+        leaf_of(pod, least)
+        for pod in counting
+        if pod.spec.node_name and pod.status.phase not in _OVER
     )
     held = read_reserved(group.metadata.annotations.get(RESERVED, ""))
     slots = [] if isinstance(held, str) else [slot for some in held.values() for slot in some]
     has = there + Counter(slot.leaf for slot in slots)
     leaf = leaf_of(lost, least)
-    if leaf not in least or any(has[name] < minimum for name, minimum in least.items()):
+    if leaf not in least or not _is_enough(group, has):
         return None  # it was not whole: whoever is missing gets a place anew, with the others
     return write_reserved([*slots, SlotAt(leaf, lost.spec.node_name, Cause.REPAIR)])
 
@@ -80,20 +82,28 @@ def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shor
     alive = [pod for pod in pods if not _is_leaving(pod)]
     there = Counter(leaf_of(pod, least) for pod in alive if pod.spec.node_name)
     exist = Counter(leaf_of(pod, least) for pod in alive)
-    due = {
-        leaf: count for leaf, count in least.items() if exist[leaf] or not _is_later(group, leaf)
-    }
-    lacking = {leaf for leaf, count in due.items() if there[leaf] < count}
-    if not lacking or not there.total():
+    later = Counter(
+        {leaf: n for leaf, n in least.items() if not exist[leaf] and _is_later(group, leaf)}
+    )
+    if not there.total() or _is_enough(group, there + later):
         return None
-    all_exist = all(exist[leaf] >= due[leaf] for leaf in lacking)
-    return Shortage(sum(there[leaf] for leaf in due), sum(due.values()), all_exist)
+    needed = sum(count for leaf, count in least.items() if leaf not in later)
+    return Shortage(there.total(), needed, all_exist=_is_enough(group, exist + later))
+
+
+def _is_enough(group: PodGroup, has: Mapping[str, int]) -> bool:
+    """Say whether a group is as whole as it has to be with so many pods in each leaf."""
+    return is_satisfied(tree(group, lambda name, least: Leaf(name, least, there=has.get(name, 0))))
 
 
 def _of_newest(pods: Iterable[Pod]) -> list[Pod]:
-    pods = list(pods)
-    newest = max((sight(pod).attempt for pod in pods), default=(0, 0))
-    return [pod for pod in pods if sight(pod).attempt == newest]
+    """Return the pods of the newest attempt, of their JobSet and then of their Job."""
+    seen = [(pod, sight(pod)) for pod in pods]
+    newest = max((it.attempt[0] for _, it in seen), default=0)
+    of_job: dict[str, tuple[int, int]] = {}
+    for _, it in seen:
+        of_job[it.leaf] = max(of_job.get(it.leaf, (newest, 0)), it.attempt)
+    return [pod for pod, it in seen if it.attempt == of_job[it.leaf]]
 
 
 def _is_later(group: PodGroup, leaf: str) -> bool:
@@ -124,7 +134,3 @@ def _goes_on(group: PodGroup, jobset: JobSet | None) -> bool:
 
 def _is_leaving(pod: Pod) -> bool:
     return bool(pod.metadata.deletion_timestamp) or pod.status.phase in _OVER
-
-
-def _has_left(pod: Pod) -> bool:
-    return pod.status.phase in _OVER

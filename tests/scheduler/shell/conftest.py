@@ -65,6 +65,7 @@ class House:
         """Schedule, inside."""
         self.api.heard_by(self.live, self.cycle)
         self.live.on_group = self.reporter.changed
+        self.live.lead()
         works = (
             self.recorder.run(),
             self.reporter.run(),
@@ -76,6 +77,7 @@ class House:
             yield
             assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
         finally:
+            self.live.follow(self.api.clock.monotonic_s())
             for task in tasks:
                 task.cancel()
             for task in tasks:

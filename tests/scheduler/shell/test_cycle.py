@@ -231,3 +231,62 @@ _READY = [{"type": "Ready", "status": "True"}]
 def _held(house: House) -> str:
     text: str = house.api.get("PodGroup", "s")["metadata"].get("annotations", {}).get(_HELD, "")
     return text
+
+
+async def test_a_pod_that_is_always_another_one(house: House) -> None:
+    """No watch says why it is refused: it is not asked for without end."""
+    asked: list[str] = []
+
+    def refuse(what: str) -> int | None:
+        asked.append(what)
+        return 409 if what.startswith("bind") else None
+
+    house.api.refuse = refuse
+    house.api.put(node("a"), *gang("g", 1))
+    async with house.leading():
+        await house.passes(60)
+
+        assert 2 <= sum(it.startswith("bind") for it in asked) <= 10
+
+
+async def test_room_that_somebody_took_while_it_was_planned_with(house: House) -> None:
+    """Nothing is sent to a node that is not what it was."""
+
+    def take() -> None:
+        house.while_planning = lambda: None
+        house.api.put(pod("stranger", node="a", schedulerName="else"))
+
+    house.while_planning = take
+    house.api.put(node("a", gpu=1), *gang("g", 1))
+    async with house.leading():
+        await house.passes(1)
+
+        assert house.api.where() == {"stranger": "a"}
+
+
+async def test_room_that_came_free_while_it_was_planned_without(house: House) -> None:
+    """It is heard of at once, although the plan before had nobody waiting."""
+    house.api.put(node("a", gpu=1), pod("stranger", node="a", schedulerName="else"))
+    async with house.leading():
+
+        def leave() -> None:
+            house.while_planning = lambda: None
+            house.api.delete("Pod", "stranger")
+
+        house.while_planning = leave
+        house.api.put(*gang("g", 1))
+        await house.passes(0.2)
+
+        assert house.api.where() == {"g0": "a"}
+
+
+async def test_who_only_follows_keeps_no_places(house: House) -> None:
+    """Whoever leads writes them; what is written counts when this process leads in turn."""
+    pods = (pod(f"g{i}", "g", node="a") for i in range(2))
+    house.api.put(node("a", gpu=2), group("g", minMember=2), *pods)
+    house.api.heard_by(house.live, house.cycle)
+    house.api.delete("Pod", "g1")
+    async with house.leading():
+        await house.passes(1)
+
+        assert "patch podgroups g" not in house.api.said()

@@ -170,3 +170,33 @@ async def test_gauges_have_the_names_of_kai(house: House) -> None:
 
         assert value("kai_queue_info", queue_name="other") is None
         assert value("trainer_kai_units_waiting", verdict="NoCapacity") == 1
+
+
+async def test_numbers_are_said_anew_now_and_then(house: House) -> None:
+    """They were true when they were said; after a while they are not."""
+    house.api.put(node("a", gpu=0), node("b", gpu=1), *waiting(4))
+    async with house.leading():
+        await house.passes(3)
+        (before,) = conditions(house)
+        house.api.put(node("a", gpu=2))
+        await house.passes(3)
+        assert conditions(house) == [before]
+        await house.passes(30)
+        (after,) = conditions(house)
+
+        assert after["message"] != before["message"]
+        assert after["reasons"][1]["reason"] == before["reasons"][1]["reason"]
+
+
+async def test_what_the_one_before_marked_is_taken_back(house: House) -> None:
+    """Another scheduler of ours marked a pod, and what it said is no longer so."""
+    mark = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    poor = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+    marked = {**pod("g0", "g"), "status": {"phase": "Pending", "conditions": mark}}
+    house.api.put(poor, node("a"), *waiting(1), marked)
+    async with house.leading():
+        await house.passes(3)
+
+        assert writes(house, "patch pods/status g0") == 1

@@ -1,0 +1,63 @@
+"""What a unit lacks, and whose place is kept."""
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.state.repair import Shortage, kept_place, lack_of
+from tests.support.clusters import JOBSET, cluster, group, jobset_pod, made, pod
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+
+Fields = dict[str, Any]
+
+
+def read(*objects: Fields) -> tuple[PodGroup, list[Pod], JobSet | None]:
+    """Return the group "g", the pods, and the JobSet "j" if it is there."""
+    found = cluster(*objects)
+    pods = [found.pods[key] for key in sorted(found.pods)]
+    return found.pod_groups[Key("ns", "g")], pods, found.jobsets.get(Key("ns", "j"))
+
+
+def of_jobset(**spec: Any) -> list[Fields]:
+    """Return a group of the JobSet "j", and that."""
+    subs = [{"name": f"{name}-replica-0", "minMember": 1} for name in ("n", "l")]
+    owned = group("g", meta={"ownerReferences": [JOBSET]}, subGroups=subs, **spec)
+    return [owned, made("JobSet", "j", {"uid": "u"}, spec={})]
+
+
+def test_one_of_two_sub_groups_may_be_enough() -> None:
+    """What runs with as many as it asked for lacks nothing."""
+    pods = jobset_pod("a", "g", "n", node="x"), jobset_pod("b", "g", "l")
+    assert lack_of(*read(*of_jobset(minSubGroup=1), *pods)) is None
+    assert lack_of(*read(*of_jobset(), *pods)) == Shortage(1, 2, all_exist=True)
+
+
+def test_each_job_has_attempts_of_its_own() -> None:
+    """One Job was started again alone; the pods of the other are as good as before."""
+    again = jobset_pod("b", "g", "l", node="x", job_attempt=1)
+    assert lack_of(*read(*of_jobset(), jobset_pod("a", "g", "n", node="x"), again)) is None
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Running"])
+def test_what_is_still_to_be_made_does_not_wait_for_room(phase: str) -> None:
+    """One pod is gone, or has failed, and nobody has made another yet."""
+    pods = [pod("a", "g", node="x")]
+    if phase == "Failed":
+        pods.append(pod("b", "g", node="x", phase=phase))
+    assert lack_of(*read(group("g", minMember=2), *pods)) == Shortage(1, 2, all_exist=False)
+
+
+def test_the_place_of_one_that_could_be_spared() -> None:
+    """The unit is as whole as it has to be without it, too: its place is kept all the same."""
+    found, (lost, other), jobset = read(
+        *of_jobset(minSubGroup=1),
+        jobset_pod("a", "g", "n", node="x"),
+        jobset_pod("b", "g", "l", node="y"),
+    )
+    text = kept_place(lost, [other], found, jobset)
+    assert text is not None
+    assert json.loads(text) == {"n-replica-0": {"nodes": {"x": 1}, "cause": "repair"}}
