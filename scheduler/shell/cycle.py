@@ -161,4 +161,6 @@ def _wakes_on(made: Plan) -> Topics:
     words = {word.partition(":")[0] for it in made.rejections for word in it.wakes_on}
     if "unit" in words:
         words.add("pods")
+    if any(it.nominations for it in made.decisions):
+        words.add("room")  # which is promised, and is still to be left
     return frozenset(words)

@@ -290,3 +290,16 @@ async def test_who_only_follows_keeps_no_places(house: House) -> None:
         await house.passes(1)
 
         assert "patch podgroups g" not in house.api.said()
+
+
+async def test_a_promise_is_kept_when_the_place_is_left(house: House) -> None:
+    """Until then nobody waits without a place, and yet there is something to wait for."""
+    going = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
+    house.api.put(node("a", gpu=1), pod("old", node="a", meta=going), *gang("g", 1))
+    async with house.leading():
+        await house.passes(1)
+        assert house.api.get("Pod", "g0")["status"]["nominatedNodeName"] == "a"
+        house.api.delete("Pod", "old")
+        await house.passes(0.2)
+
+        assert house.api.where() == {"g0": "a"}
