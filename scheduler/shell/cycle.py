@@ -8,6 +8,7 @@ the plan is complete, and nothing of it that relies on what has changed in the m
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any, Final, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
@@ -29,7 +30,8 @@ Beside: TypeAlias = Callable[..., Awaitable[Any]]
 _PAUSE_S: Final = 0.004  # without news: a burst pauses
 _BURST_S: Final = 0.05  # so long it may last before a turn begins
 _TICK_S: Final = 1e-4  # a shorter time is none
-_LOOK_S: Final = 5.0  # some things happen by time alone
+_LOOK_S: Final = 1.0  # what nobody waits for is looked at this often, if there is any
+_ANYWAY: Final = 5  # looks, after which those who wait are looked at again: time passes
 
 
 class Carries(Protocol):
@@ -71,6 +73,7 @@ class Cycle:
         self._last_s = 0.0  # when there was news
         self._first_s = 0.0  # when it began to be due
         self._wakes_on: Topics = ANY
+        self._is_stale = False  # queues have less than the last plan said, though nobody waits
         self._meanwhile: list[Topics] = []  # news while a plan was made, of which it knows nothing
 
     def wake(self, topics: Topics) -> None:
@@ -78,6 +81,7 @@ class Cycle:
         if topics and topics is not ANY:
             self._meanwhile.append(topics)
         if topics is not ANY and not topics & self._wakes_on:
+            self._is_stale = self._is_stale or "room" in topics
             return
         self._last_s = self._clock.monotonic_s()
         if not self._due.is_set():
@@ -115,7 +119,7 @@ class Cycle:
     async def _turn(self) -> tuple[Orders, Told]:
         began_s = self._clock.monotonic_s()
         encoded = self._live.snapshot()
-        self._meanwhile = []
+        self._meanwhile, self._is_stale = [], False
         taken_s = self._clock.monotonic_s()
         made, orders, told = await self._beside(self._decide, encoded)
         ended_s = self._clock.monotonic_s()
@@ -144,15 +148,16 @@ class Cycle:
             kept.append(unit)
         for unit in kept:
             self._live.assume(unit)
+        self._is_stale = self._is_stale or bool(kept)  # what queues have has yet to be said
         return kept
 
     async def _tick(self) -> None:
-        while True:
+        for look in count(1):
             await self._clock.sleep(_LOOK_S)
             late = self._live.expire(self._clock.monotonic_s())
             if late:
                 self._log.warning("not seen in time", objects=[str(key) for key in late[:8]])
-            if late or self._wakes_on:
+            if late or self._is_stale or (self._wakes_on and look % _ANYWAY == 0):
                 self.again()
 
 

@@ -214,6 +214,7 @@ async def test_what_helps_nobody_makes_no_plan(house: House) -> None:
     """Nobody waits: pods that start, and what we did ourselves, are no news."""
     house.api.put(node("a"), *gang("g", 2))
     async with house.leading():
+        await house.passes(2)  # what they have is looked at once more
         before = house.plans
         for name in ("g0", "g1"):
             running = {**pod(name, "g", node="a"), "status": {"phase": "Running"}}

@@ -157,10 +157,7 @@ async def test_gauges_have_the_names_of_kai(house: House) -> None:
         return house.metrics.registry.get_sample_value(name, labels)
 
     async with house.leading():
-        await house.passes(1)
-        assert value("kai_queue_allocated_gpus", queue_name="q") == 0
-        house.api.put(pod("later"))
-        await house.passes(1)
+        await house.passes(2)
         assert value("kai_queue_allocated_gpus", queue_name="q") == 2
         assert value("kai_queue_deserved_gpus", queue_name="q") == -1
         assert value("kai_queue_info", queue_name="other") == 1
@@ -200,3 +197,16 @@ async def test_what_the_one_before_marked_is_taken_back(house: House) -> None:
         await house.passes(3)
 
         assert writes(house, "patch pods/status g0") == 1
+
+
+async def test_what_is_given_back_is_said_although_nobody_waits(house: House) -> None:
+    """A queue whose work is over has nothing, and says so within moments."""
+    house.api.put(node("a"), *waiting())
+    async with house.leading():
+        await house.passes(3)
+        assert house.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "2"
+        for i in range(2):
+            house.api.put(pod(f"g{i}", "g", node="a", phase="Succeeded"))
+        await house.passes(3)
+
+        assert house.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "0"
