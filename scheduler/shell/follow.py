@@ -5,24 +5,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from scheduler.shell.cycle import Cycle
+from scheduler.shell.tables import tables
 from scheduler.state.live import Live, Topics
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import (
-    JOBSETS,
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    STORAGE_CLASSES,
-    TOPOLOGIES,
-    TRAINJOBS,
-)
+from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.known import Change, What
@@ -68,20 +55,8 @@ class Follower:
 
     def _kinds(self) -> list[_Kind]:
         cluster = self._live.cluster
-        tables: list[tuple[Resource[Any], dict[Any, Any]]] = [
-            (NODES, cluster.nodes),
-            (QUEUES, cluster.queues),
-            (PRIORITY_CLASSES, cluster.priority_classes),
-            (NAMESPACES, cluster.namespaces),
-            (PVCS, cluster.claims),
-            (PVS, cluster.volumes),
-            (STORAGE_CLASSES, cluster.storage_classes),
-            (JOBSETS, cluster.jobsets),
-            (TRAINJOBS, cluster.trainjobs),
-            (PDBS, cluster.budgets),
-            (TOPOLOGIES, cluster.topologies),
-        ]
-        kinds = [_Kind(resource, self._into(table)) for resource, table in tables]
+        followed = (*tables(cluster), (TRAINJOBS, cluster.trainjobs))
+        kinds = [_Kind(resource, self._into(table)) for resource, table in followed]
         return [*kinds, _Kind(PODGROUPS, self._live.group), _Kind(PODS, self._live.pod)]
 
     def _into(self, table: dict[Any, Any]) -> Callable[[Key, Any], Topics]:

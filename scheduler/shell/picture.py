@@ -8,23 +8,11 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 from typing import Any, Final
 
+from scheduler.shell.tables import tables
 from scheduler.state.cluster import Cluster
 from trainer_kai.api.decode import encode
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import (
-    JOBSETS,
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    STORAGE_CLASSES,
-    TOPOLOGIES,
-)
+from trainer_kai.api.resources import PODGROUPS, PODS
 
 __all__ = ["picture"]
 
@@ -33,7 +21,8 @@ _AT_ONCE: Final = 200  # objects: a few milliseconds
 
 async def picture(cluster: Cluster) -> AsyncIterator[bytes]:
     """Yield a List in JSON, piece by piece, of what there is at this moment."""
-    kinds = [(resource, [*objects]) for resource, objects in _tables(cluster)]
+    groups, pods = (PODGROUPS, cluster.pod_groups), (PODS, cluster.pods)
+    kinds = [(it, [*table.values()]) for it, table in (*tables(cluster), groups, pods)]
     yield b'{"apiVersion":"v1","kind":"List","items":['
     is_first = True
     for resource, objects in kinds:
@@ -48,20 +37,3 @@ async def picture(cluster: Cluster) -> AsyncIterator[bytes]:
 def _written(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
     head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
     return (head + encode(it)[1:] for it in objects)
-
-
-def _tables(cluster: Cluster) -> list[tuple[Resource[Any], Iterable[Any]]]:
-    return [
-        (NODES, cluster.nodes.values()),
-        (QUEUES, cluster.queues.values()),
-        (TOPOLOGIES, cluster.topologies.values()),
-        (PRIORITY_CLASSES, cluster.priority_classes.values()),
-        (NAMESPACES, cluster.namespaces.values()),
-        (PVS, cluster.volumes.values()),
-        (STORAGE_CLASSES, cluster.storage_classes.values()),
-        (PVCS, cluster.claims.values()),
-        (PDBS, cluster.budgets.values()),
-        (JOBSETS, cluster.jobsets.values()),
-        (PODGROUPS, cluster.pod_groups.values()),
-        (PODS, cluster.pods.values()),
-    ]

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.shell.evict import trainjob_of
 from scheduler.shell.gauges import Gauges
 from scheduler.shell.verdicts import Said, Told
@@ -32,8 +33,7 @@ from trainer_kai.policy.demand import spell
 
 __all__ = ["Reporter"]
 
-_MANAGER: Final = "trainer-kai-scheduler"
-_STATUS: Final = Write(field_manager=_MANAGER, subresource="status")
+_STATUS: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
 _MARK: Final = Write(field_manager="trainer-kai-unschedulable", subresource="status", force=True)
 _TYPE: Final = "UnschedulableOnNodePool"
 _POOL: Final = "default"

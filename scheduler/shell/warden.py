@@ -10,6 +10,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.state.live import Live
 from scheduler.state.repair import Shortage
 from trainer_kai.api.duration import DurationError, nanoseconds
@@ -26,7 +27,7 @@ __all__ = ["Warden"]
 
 _TICK_S: Final = 1.0
 _SETTLED_S: Final = 3.0  # a unit that is being bound is short for a moment
-_WRITE: Final = Write(field_manager="trainer-kai-scheduler")
+_WRITE: Final = Write(field_manager=FIELD_MANAGER)
 
 
 class Warden:
