@@ -347,3 +347,24 @@ async def test_no_key_beside_itself_and_no_add_lost(
     assert max((worker.most[key] for key in "abcd"), default=0) <= 1
     assert worker.most["all"] <= workers
     assert (desk.queue.depth, desk.queue.failing) == (0, 0)
+
+
+async def test_calls_that_wait_for_nothing_let_others_run(desks: Desks) -> None:
+    """However many there are, the event loop is not held up by them."""
+    order: list[str] = []
+
+    async def work(_: str) -> Outcome:
+        order.append("call")
+        return None
+
+    async def other() -> None:
+        while order.count("call") < 50:
+            order.append("other")
+            await asyncio.sleep(0)
+
+    desk = desks(work, workers=1)
+    for number in range(50):
+        desk.queue.add(f"{number}")
+    await asyncio.wait_for(other(), 5)
+
+    assert "call call call" not in " ".join(order)
