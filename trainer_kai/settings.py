@@ -209,6 +209,12 @@ class SchedulerPart(_Model):
     repair_grace_s: _Seconds = 60.0
     """How long a unit may run without all of its pods before it gives up its nodes whole."""
 
+    debug_check_s: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """How often what is known is compared with what would be known after a start; 0 is never.
+
+    For finding faults of ours: a difference ends the process. All stands still meanwhile.
+    """
+
     leader: Leader = Leader(name="trainer-kai-scheduler")
     policies: Policies = Policies()
 

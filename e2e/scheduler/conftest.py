@@ -21,6 +21,7 @@ from e2e.front.install import install
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
 
 _EMPTY_S: Final = 30.0
+_CHECKED: Final = {"TRAINER_KAI_DEBUG_CHECK_S": "0.5"}  # a false memory ends the scheduler
 
 
 class House(NamedTuple):
@@ -47,7 +48,7 @@ async def house_on(
             await stack.enter_async_context(running(cluster, part, folder))
         proxy = await stack.enter_async_context(cluster.proxy())
         ours = await stack.enter_async_context(
-            running(cluster, SCHEDULER, folder, settings, proxy.url)
+            running(cluster, SCHEDULER, folder, {**_CHECKED, **settings}, proxy.url)
         )
         yield House(cluster, ours, proxy)
 

@@ -55,6 +55,8 @@ async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> N
         await candidate.lead(lambda fence: reign.lead(client.behind(fence)))
 
     run.start("keep warm", lambda: _keep_warm(live, basis.clock))
+    if settings.debug_check_s:
+        run.start("check the state", lambda: _check(live, basis.clock, settings.debug_check_s))
     run.start("lead", stand, grace_s=20)
 
 
@@ -100,6 +102,12 @@ async def _keep_warm(live: Live, clock: Clock) -> None:
         await clock.sleep(_WARM_S)
         if not live.leads:
             live.snapshot()
+
+
+async def _check(live: Live, clock: Clock, every_s: float) -> None:
+    while True:
+        await clock.sleep(every_s)
+        live.check()
 
 
 async def _unless(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:

@@ -25,6 +25,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.api.queue import Queue
+from trainer_kai.errors import InvariantError
 from trainer_kai.policy.demand import Amounts, demand
 
 __all__ = ["ANY", "Live", "Topics"]
@@ -132,6 +133,15 @@ class Live:
         """Return what a plan is made from; `moved` counts from now on."""
         self._moved = set()
         return self._state.snapshot(self._terms().now)
+
+    def check(self) -> None:
+        """Raise `InvariantError` if a process that starts now would know something else."""
+        self._state.check(self._terms().now)
+        found = ((key, _group_of(key, pod)) for key, pod in self.cluster.pods.items())
+        if {it for it in found if it[1]} != {
+            (pod, group) for group, members in self._members.items() for pod in members
+        }:
+            raise InvariantError("the members of groups")
 
     def moved(self, orders: UnitOrders) -> bool:
         """Say whether something that these rely on has changed since the last snapshot."""

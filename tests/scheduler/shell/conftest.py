@@ -76,6 +76,7 @@ class House:
             await self.passes(0.1)
             yield
             assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
+            self.live.check()
         finally:
             self.live.follow(self.api.clock.monotonic_s())
             for task in tasks:

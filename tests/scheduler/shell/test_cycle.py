@@ -1,11 +1,13 @@
 """From news to binds: what is decided is done, whole, and nothing else is."""
 
 import json
+from typing import Any
 
 import pytest
 
 from tests.scheduler.shell.conftest import House
 from tests.support.clusters import JOBSET, group, jobset_pod, node, pod
+from trainer_kai.errors import InvariantError
 from trainer_kai.kube.errors import Refusal, Unavailable
 
 _HELD = "trainer-kai.dev/reserved"
@@ -304,3 +306,17 @@ async def test_a_promise_is_kept_when_the_place_is_left(house: House) -> None:
         await house.passes(0.2)
 
         assert house.api.where() == {"g0": "a"}
+
+
+@pytest.mark.parametrize("kind", ["Node", "Pod"])
+async def test_a_false_memory_is_found(house: House, kind: str) -> None:
+    """What is known is compared with what would be known after a start."""
+    house.api.put(node("a"), group("g", minMember=1), pod("g0", "g", node="a"))
+    async with house.leading():
+        house.live.check()
+        known = house.live.cluster
+        table: dict[Any, Any] = known.nodes if kind == "Node" else known.pods
+        gone = table.popitem()  # and nobody is told
+        with pytest.raises(InvariantError):
+            house.live.check()
+        table.update([gone])
