@@ -60,7 +60,7 @@ bench: setup ## figures, each with a lower bound taken in the same run
 
 bench-chain: setup ## from created to bound on the real chain, kube-scheduler beside us
 	$(PY) -m e2e.cluster build
-	$(PY) -m benchmarks scheduled
+	$(PY) -m benchmarks scheduled arrive
 
 fixtures: setup ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.cluster build

@@ -5,6 +5,8 @@ import sys
 from typing import Final
 
 from benchmarks import (
+    arrive,
+    beside,
     chain,
     core,
     decode,
@@ -22,6 +24,7 @@ _ALL: Final = {
     "core": core,
     "encode": encode,
     "state": state,
+    "beside": beside,
     "decode": decode,
     "start": start,
     "watch": watch,
@@ -29,8 +32,8 @@ _ALL: Final = {
     "groups": groups,
     "chain": chain,
 }
-_BY_NAME: Final = {"scheduled": scheduled}  # `make bench-chain`: it takes long
-_WITHOUT_CHAIN: Final = {"core", "encode", "state", "decode", "webhook", "groups"}
+_BY_NAME: Final = {"scheduled": scheduled, "arrive": arrive}  # `make bench-chain`: it takes long
+_WITHOUT_CHAIN: Final = {"core", "encode", "state", "beside", "decode", "webhook", "groups"}
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(_ALL)

@@ -11,19 +11,24 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.cluster.trainjobs import Submission
+from e2e.front.install import PODGROUPS
 
 __all__ = [
     "IN_FLIGHT",
+    "SCHEDULER_NAME",
     "all_pods",
     "create_pods",
     "drop",
     "is_bound",
+    "make_group",
     "make_namespace",
+    "member",
     "pod",
     "submit_trainjobs",
 ]
 
 IN_FLIGHT: Final = 32
+SCHEDULER_NAME: Final = "kai-scheduler"
 _PATIENCE_S: Final = 300.0
 
 
@@ -97,6 +102,23 @@ async def _collect(
 def is_bound(found: Obj) -> bool:
     """Say whether a pod has a node."""
     return "nodeName" in found["spec"]
+
+
+async def make_group(cluster: Cluster, namespace: str, name: str, members: int) -> None:
+    """Make a PodGroup of the default queue."""
+    group = {
+        "apiVersion": PODGROUPS.api_version,
+        "kind": PODGROUPS.kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"queue": "default-queue", "minMember": members},
+    }
+    await cluster.api.request("POST", PODGROUPS.path(namespace), group)
+
+
+def member(namespace: str, group: str, number: int) -> Obj:
+    """Return a pod of a group, for our scheduler."""
+    annotations = {"pod-group-name": group}
+    return pod(namespace, f"{group}-{number}", SCHEDULER_NAME, annotations=annotations)
 
 
 async def drop(cluster: Cluster, namespace: str) -> None:

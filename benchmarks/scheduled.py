@@ -18,14 +18,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.pods import (
+    SCHEDULER_NAME,
     all_pods,
     create_pods,
     drop,
     is_bound,
+    make_group,
     make_namespace,
-    pod,
+    member,
     submit_trainjobs,
 )
+from benchmarks.usage import cpu_s, most_memory_mib
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import PODS
@@ -36,10 +39,9 @@ __all__ = ["main"]
 
 _ROUNDS: Final = 3
 _GANGS: Final = 200
-_OURS: Final = "kai-scheduler"
+_OURS: Final = SCHEDULER_NAME
 _THEIRS: Final = "default-scheduler"
 _QUEUE: Final = "default-queue"
-_TICKS: Final = 100.0  # of a processor's second, as /proc counts
 _OUT: Final = "trainer-kai.dev__inject"
 _Do: TypeAlias = Callable[[str], Awaitable[float]]  # with the scheduler that is to do it
 _names = iter(range(1_000_000))
@@ -66,7 +68,7 @@ async def main() -> None:
         rows.append(await _row(it, "600 pods on 100 nodes", _bare(it, 600), 1.0))
         rows.append(await _row(it, "75 TrainJobs of 8 on 100 nodes", _trained(it, 75), 1.2))
         gangs_s, writes = await _gangs(it)
-        used = _used(it.scheduler)
+        used = f"{cpu_s(it.scheduler):.0f} s CPU, {most_memory_mib(it.scheduler)} MiB"
     async with _bench(500) as it:
         rows.append(await _row(it, "4,000 pods on 500 nodes", _bare(it, 4_000), 1.0))
         verdict_s = await _verdict(it)
@@ -142,10 +144,10 @@ async def _gangs(it: _Bench) -> tuple[list[float], float]:
     mark = await log.mark()
     took_s = []
     for number in range(_GANGS):
-        await _group(it, namespace, f"g{number}", 4)
+        await make_group(it.cluster, namespace, f"g{number}", 4)
         async with all_pods(it.cluster, namespace, 4, _of(f"g{number}")):
             for i in range(4):
-                await it.cluster.api.create(_member(namespace, f"g{number}", i))
+                await it.cluster.api.create(member(namespace, f"g{number}", i))
             began = time.monotonic()
         took_s.append(time.monotonic() - began)
         for i in range(4):
@@ -165,8 +167,8 @@ async def _verdict(it: _Bench) -> float:
     async with all_pods(it.cluster, namespace, 4_000, is_bound):
         await create_pods(it.cluster, namespace, 4_000, _THEIRS)
     await asyncio.sleep(5)
-    await _group(it, namespace, "late", 80)
-    pods = [_member(namespace, "late", i) for i in range(80)]
+    await make_group(it.cluster, namespace, "late", 80)
+    pods = [member(namespace, "late", i) for i in range(80)]
     await it.cluster.api.create_all(pods, 32)
     began = time.monotonic()
     query = {"watch": "true", "fieldSelector": "metadata.name=late"}
@@ -181,34 +183,8 @@ async def _verdict(it: _Bench) -> float:
     raise RuntimeError("nobody said why it waits")
 
 
-async def _group(it: _Bench, namespace: str, name: str, members: int) -> None:
-    group = {
-        "apiVersion": PODGROUPS.api_version,
-        "kind": PODGROUPS.kind,
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {"queue": _QUEUE, "minMember": members},
-    }
-    await it.cluster.api.request("POST", PODGROUPS.path(namespace), group)
-
-
-def _member(namespace: str, group: str, number: int) -> dict[str, Any]:
-    annotations = {"pod-group-name": group}
-    return pod(namespace, f"{group}-{number}", _OURS, annotations=annotations)
-
-
 def _of(group: str) -> Callable[[dict[str, Any]], bool]:
     return lambda it: is_bound(it) and it["metadata"]["name"].startswith(f"{group}-")
-
-
-def _used(ours: OurProcess) -> str:
-    identity = ours.process.identity
-    assert identity is not None
-    proc = Path(f"/proc/{identity.pid}")
-    fields = proc.joinpath("stat").read_text().rpartition(")")[2].split()
-    memory = next(
-        line.split()[1] for line in (proc / "status").read_text().splitlines() if "VmHWM" in line
-    )
-    return f"{(int(fields[11]) + int(fields[12])) / _TICKS:.0f} s CPU, {int(memory) // 1024} MiB"
 
 
 def _show(

@@ -1,0 +1,117 @@
+"""Where a plan is made: in a thread, or in a process of its own. Two cores, no cluster.
+
+The cluster is that of `state`. Measured is how long it takes from a snapshot to a plan that is
+here, and by how much the event loop, which has to hear watches and to renew the lease, is held up
+meanwhile at most. What a process plans from is sent to it, and what it planned is sent back.
+"""
+
+import asyncio
+import gc
+import multiprocessing
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.large import NODES, PODS, PODS_EACH, large_cluster
+from scheduler.core.decision import Plan
+from scheduler.core.model import Snapshot
+from scheduler.core.plan import plan
+from scheduler.policies.registry import Choice, choose
+from scheduler.state.state import State
+from scheduler.state.terms import Terms
+
+__all__ = ["main"]
+
+_TERMS: Final = Terms(now=1_800_000_000)
+_WAITING: Final = (10, 10_000)  # gangs
+_ROUNDS: Final = 5
+_TICK_S: Final = 0.001
+_MOST_S: Final = 0.1  # that a watch, the lease or a health answer may have to wait
+_Plans: TypeAlias = Callable[[Snapshot], Awaitable[Plan]]
+
+
+class _Found(NamedTuple):
+    """What was measured in one round."""
+
+    took_s: float
+    held_up_s: float
+
+
+async def main() -> None:
+    """Plan for few and for many, in either place."""
+    table = Table(title=f"from a snapshot to its plan, {PODS:,} pods on {NODES:,} nodes, this run")
+    for heading in ("gangs that wait", "where", "best", "event loop held up at most"):
+        table.add_column(heading, justify="left" if heading == "where" else "right")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        for waiting in _WAITING:
+            snapshot = _snapshot(waiting)
+            threads = await _rounds(snapshot, waiting, _in_a_thread)
+            others = await _rounds(snapshot, waiting, _in_a_process(pool))
+            for where, found in (("thread", threads), ("process", others)):
+                took_s, held_up_s = min(found).took_s, max(it.held_up_s for it in found)
+                shown = f"{took_s * 1000:.1f} ms", f"{held_up_s * 1000:.0f} ms"
+                table.add_row(f"{waiting:,}", where, *shown)
+            worst_s = max(it.held_up_s for it in threads)
+            assert worst_s <= _MOST_S, f"the event loop was held up for {worst_s * 1000:.0f} ms"
+            gc.unfreeze()
+    Console(width=105).print(table)
+
+
+def _snapshot(waiting: int) -> Snapshot:
+    state = State(_TERMS)
+    state.tell_all(large_cluster(PODS - waiting * PODS_EACH))
+    gc.collect()
+    gc.freeze()  # the garbage collector need not go through what lives on anyway
+    return state.snapshot(_TERMS.now).snapshot
+
+
+async def _rounds(snapshot: Snapshot, waiting: int, plans: _Plans) -> list[_Found]:
+    found = []
+    await plans(snapshot)  # a process has to be started, once
+    for _ in range(_ROUNDS):
+        async with _watched() as late_s:
+            began = time.perf_counter()
+            made = await plans(snapshot)
+            took_s = time.perf_counter() - began
+        assert len(made.decisions) == waiting
+        found.append(_Found(took_s, max(late_s)))
+    return found
+
+
+@asynccontextmanager
+async def _watched() -> AsyncIterator[list[float]]:
+    """Note how late the event loop is, again and again."""
+    late_s = [0.0]
+
+    async def watch() -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(_TICK_S)
+            late_s.append(time.perf_counter() - began - _TICK_S)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield late_s
+        await asyncio.sleep(2 * _TICK_S)  # it has to be able to say how late it was
+    finally:
+        watching.cancel()
+
+
+async def _in_a_thread(snapshot: Snapshot) -> Plan:
+    return await asyncio.to_thread(_plan, snapshot)
+
+
+def _in_a_process(pool: ProcessPoolExecutor) -> _Plans:
+    async def plans(snapshot: Snapshot) -> Plan:
+        return await asyncio.get_running_loop().run_in_executor(pool, _plan, snapshot)
+
+    return plans
+
+
+def _plan(snapshot: Snapshot) -> Plan:
+    return plan(snapshot, choose(Choice()))
