@@ -210,10 +210,7 @@ class SchedulerPart(_Model):
     """How long a unit may run without all of its pods before it gives up its nodes whole."""
 
     debug_check_s: float = Field(default=0, ge=0, allow_inf_nan=False)
-    """How often what is known is compared with what would be known after a start; 0 is never.
-
-    For finding faults of ours: a difference ends the process. All stands still meanwhile.
-    """
+    """How often to compare what is known with what a start would know, to debug; 0 is never."""
 
     leader: Leader = Leader(name="trainer-kai-scheduler")
     policies: Policies = Policies()

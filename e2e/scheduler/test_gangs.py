@@ -127,7 +127,7 @@ async def test_a_pod_that_a_stranger_bound(narrow: House, closet: str) -> None:
 async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
     """What runs is left alone when it is lowered; what waits starts when it is raised."""
     api = narrow.cluster.api
-    await _queue(narrow, "limited", 2)
+    await make_queue(narrow, "limited", 2)
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
         await submit(narrow, closet, "small", nodes=2, queue="limited", run_for="8s")
         await seen.until(lambda state: bound(state, "small") == 2, "what is within it runs")
@@ -138,31 +138,31 @@ async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
         await _limit(narrow, "limited", 6)
         await seen.until(lambda state: bound(state, "large") == 3, "it runs")
         await seen.until(is_complete, "both are Complete")
-    await _until_unused(narrow, "limited")
+    await until_unused(narrow, "limited")
     await api.delete(QUEUES, None, "limited")
 
 
 async def test_every_end_gives_everything_back(narrow: House, closet: str) -> None:
     """Suspended or deleted, waiting or running, and when time is up: its queue has nothing left."""
     api = narrow.cluster.api
-    await _queue(narrow, "ending", -1)
+    await make_queue(narrow, "ending", -1)
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
         for nodes in (6, 8):  # one runs, the other waits
             await submit(narrow, closet, nodes=nodes, queue="ending", run_for="600s")
             await seen.until(_is_settled(nodes), "it runs, or waits")
             await api.merge(TRAINJOBS, closet, "job", {"spec": {"suspend": True}})
             await seen.until(lambda state: not pods_in(state), "its pods are gone")
-            await _until_unused(narrow, "ending")
+            await until_unused(narrow, "ending")
             await api.merge(TRAINJOBS, closet, "job", {"spec": {"suspend": False}})
             await seen.until(_is_settled(nodes), "it runs or waits again")
             await api.delete(TRAINJOBS, closet, "job")
             await seen.until(lambda state: not state, "nothing is left")
-            await _until_unused(narrow, "ending")
+            await until_unused(narrow, "ending")
         await submit(
             narrow, closet, nodes=8, queue="ending", run_for="600s", activeDeadlineSeconds=3
         )
         await seen.until(_has_failed, "its time is up")
-        await _until_unused(narrow, "ending")
+        await until_unused(narrow, "ending")
     await api.delete(QUEUES, None, "ending")
 
 
@@ -178,7 +178,8 @@ def _is_settled(nodes: int) -> Callable[[State], bool]:
     return look
 
 
-async def _queue(house: House, name: str, gpus: int) -> None:
+async def make_queue(house: House, name: str, gpus: int) -> None:
+    """Make a queue of the default tree that may have so many GPUs."""
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     resources: Mapping[str, Any] = {
         "cpu": free,
@@ -200,7 +201,8 @@ async def _limit(house: House, name: str, gpus: int) -> None:
     await house.cluster.api.merge(QUEUES, None, name, fields)
 
 
-async def _until_unused(house: House, name: str) -> None:
+async def until_unused(house: House, name: str) -> None:
+    """Wait until a queue says that nothing of it is used or asked for."""
     async with house.cluster.timeline(QUEUES) as seen:
 
         def look(state: State) -> bool:
