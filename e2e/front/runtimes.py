@@ -25,8 +25,8 @@ async def make_runtime(
 ) -> None:
     """Make a TrainingRuntime like a shipped one, with other *parts*.
 
-    They are `policy`, `labels` of the JobSet, `pod_labels` and `pod_annotations` of all pods, and
-    `schedulers` by replicatedJob.
+    They are `policy`, `labels` of the JobSet, `pod_labels` and `pod_annotations` of all pods,
+    `schedulers` by replicatedJob, and `restarts`: how often a pod may fail, and all begin anew.
     """
     shipped = await cluster.api.get(CLUSTER_RUNTIMES, None, base)
     spec: Obj = shipped["spec"]
@@ -34,12 +34,16 @@ async def make_runtime(
     if "policy" in parts:
         spec["podGroupPolicy"] = parts["policy"]
     template.setdefault("metadata", {})["labels"] = dict(parts.get("labels", {}))
+    if "restarts" in parts:
+        template["spec"]["failurePolicy"] = {"maxRestarts": parts["restarts"]}
     schedulers: dict[str, str] = parts.get("schedulers", {})
     for job in template["spec"]["replicatedJobs"]:
         pods = job["template"]["spec"]["template"]
         metadata = pods.setdefault("metadata", {})
         metadata["labels"] = dict(parts.get("pod_labels", {}))
         metadata["annotations"] = dict(parts.get("pod_annotations", {}))
+        if "restarts" in parts:
+            job["template"]["spec"]["backoffLimit"] = 0
         if schedulers.get(job["name"]):
             pods["spec"]["schedulerName"] = schedulers[job["name"]]
     made = {

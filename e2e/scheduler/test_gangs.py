@@ -1,16 +1,18 @@
 """All together or not at all, on a cluster that is too small for everybody."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import CLUSTER_RUNTIMES, NODES, PODS, TRAINJOBS, Obj
-from e2e.cluster.stages import READY_SECONDS
+from e2e.cluster.stages import FAIL_SECONDS, READY_SECONDS
 from e2e.cluster.timeline import State, Timeline, replay
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import QUEUE, finishing, is_complete, pods_in
+from e2e.front.runtimes import make_runtime
 from e2e.scheduler.conftest import House
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
@@ -55,12 +57,21 @@ async def test_a_gang_waits_whole_and_starts_whole(narrow: House, closet: str) -
         await submit(narrow, closet, nodes=8)
         await seen.until(lambda state: verdicts(state) == {"NoCapacity"}, "it says why it waits")
         assert bound(seen.state) == 0
+        assert "NoCapacity" in await _shown_by_kubectl(narrow, closet)
         await narrow.cluster.add_nodes(1, NodeShape(gpus=2), prefix="more")
         await seen.until(is_complete, "it is Complete")
         await narrow.cluster.api.delete(NODES, None, "more-0")
 
     assert verdicts(seen.state) == set()
     assert longest_s(seen, lambda state: 0 < bound(state) < 8) < _WHOLE_S
+
+
+async def _shown_by_kubectl(house: House, room: str) -> list[str]:
+    """Return what `kubectl get podgroup` shows of the only group."""
+    accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
+    table = await house.cluster.api.request("GET", PODGROUPS.path(room), accept=accept)
+    cells: list[str] = table["rows"][0]["cells"]
+    return cells
 
 
 def longest_s(seen: Timeline, true_of: Callable[[State], bool]) -> float:
@@ -164,6 +175,29 @@ async def test_every_end_gives_everything_back(narrow: House, closet: str) -> No
         await seen.until(_has_failed, "its time is up")
         await until_unused(narrow, "ending")
     await api.delete(QUEUES, None, "ending")
+
+
+async def test_every_start_of_many_is_whole(narrow: House, closet: str) -> None:
+    """Its pods fail and all begin anew, twice; in the end nothing is left of it."""
+    await make_queue(narrow, "failing", -1)
+    await make_runtime(narrow.cluster, closet, "failing", restarts=2)
+    patches, labels = pod_annotations({"node": {FAIL_SECONDS: "1s"}}), {QUEUE: "failing"}
+    job = Submission("job", "failing", closet, 4, 1, patches, labels=labels, kind="TrainingRuntime")
+    async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
+        await narrow.cluster.api.create(job.trainjob())
+        await seen.until(_has_failed, "it has failed for good", 60)
+        await until_unused(narrow, "failing")
+    await narrow.cluster.api.delete(QUEUES, None, "failing")
+
+    most: Counter[str] = Counter()
+    for _, state in replay(seen.history()):
+        most |= Counter(_attempt(pod) for pod in pods_in(state) if pod["spec"].get("nodeName"))
+    assert most == {"0": 4, "1": 4, "2": 4}
+
+
+def _attempt(pod: Obj) -> str:
+    attempt: str = pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"]
+    return attempt
 
 
 def _has_failed(state: State) -> bool:

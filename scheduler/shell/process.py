@@ -112,14 +112,14 @@ async def _check(live: Live, clock: Clock, every_s: float) -> None:
 
 async def _unless(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
     """Work until the end comes; raise what the work raises."""
-    working, ending = asyncio.create_task(work), asyncio.create_task(end)
+    both = asyncio.create_task(work), asyncio.create_task(end)
     try:
-        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (working, ending):
-            if task.done():
-                task.result()
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await cancel_all((working, ending))
+        await cancel_all(both)
+        for task in both:
+            if not task.cancelled():
+                task.result()  # also what it raised because it was to end
 
 
 def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:

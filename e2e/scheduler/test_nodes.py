@@ -1,0 +1,87 @@
+"""Nodes that are taken from under gangs that run: deleted, tainted, drained."""
+
+from collections import Counter
+from typing import Final
+
+from e2e.cluster.nodes import NodeShape
+from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, NODES, PODS, TRAINJOBS, Obj
+from e2e.cluster.timeline import State, Timeline
+from e2e.cluster.trainjobs import Submission, condition
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import QUEUE, finishing, pods_in
+from e2e.scheduler.conftest import House
+
+_WATCHED: Final = (TRAINJOBS, PODGROUPS, JOBS, PODS)
+_GANGS: Final = ("deleted", "tainted", "drained")
+_OF_JOB: Final = "jobset.sigs.k8s.io/jobset-name"
+_JOB: Final = "batch.kubernetes.io/job-name"
+_REPAIRED_S: Final = 120.0  # Kubernetes waits 40 s and more before it deletes pods of no node
+_OVER: Final = ("Succeeded", "Failed")
+
+
+async def test_nodes_go_from_under_gangs(own_house: House) -> None:
+    """Each gang is whole again on nodes that are left, and no TrainJob is lost by it."""
+    api = own_house.cluster.api
+    await own_house.cluster.add_nodes(7, NodeShape(gpus=8), prefix="more")
+    async with own_house.cluster.timeline(*_WATCHED, namespace="room") as seen:
+        for name in _GANGS:
+            await _start(own_house, name)
+        await seen.until(lambda state: all(_whole_on(state, it) for it in _GANGS), "all run")
+        taken = {name: min(_whole_on(seen.state, name)) for name in _GANGS}
+        await api.delete(NODES, None, taken["deleted"])
+        taint = {"key": "example.com/broken", "effect": "NoExecute"}
+        await api.merge(NODES, None, taken["tainted"], {"spec": {"taints": [taint]}})
+        await _drain(own_house, taken["drained"], seen.state)
+        gone = set(taken.values())
+        await seen.until(
+            lambda state: all(_is_repaired(_whole_on(state, it), gone) for it in _GANGS),
+            "each is whole on other nodes",
+            _REPAIRED_S,
+        )
+    _survived(seen)
+
+
+async def _start(house: House, name: str) -> None:
+    runtime = "torch-distributed"
+    installed = await house.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
+    patches, labels = finishing(installed, "600s"), {QUEUE: "default-queue"}
+    job = Submission(name, runtime, "room", 2, 8, patches, labels=labels)
+    await house.cluster.api.create(job.trainjob())
+
+
+async def _drain(house: House, node: str, state: State) -> None:
+    """Do what `kubectl drain` does."""
+    api = house.cluster.api
+    await api.merge(NODES, None, node, {"spec": {"unschedulable": True}})
+    for pod in [it for it in pods_in(state) if it["spec"].get("nodeName") == node]:
+        meta = {"namespace": "room", "name": pod["metadata"]["name"]}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+        await api.request("POST", PODS.path("room", meta["name"], "eviction"), eviction)
+
+
+def _whole_on(state: State, job: str) -> set[str]:
+    """Return the nodes of a gang of which both pods run; none if it is not whole."""
+    pods = [it for it in pods_in(state) if it["metadata"]["labels"].get(_OF_JOB) == job]
+    alive = [it for it in pods if _is_alive(it)]
+    nodes = {it["spec"].get("nodeName", "") for it in alive}
+    return nodes if len(nodes) == 2 and "" not in nodes else set()
+
+
+def _is_repaired(nodes: set[str], gone: set[str]) -> bool:
+    return bool(nodes) and not nodes & gone
+
+
+def _is_alive(pod: Obj) -> bool:
+    is_going = "deletionTimestamp" in pod["metadata"]
+    return not is_going and pod["status"].get("phase") not in _OVER
+
+
+def _survived(seen: Timeline) -> None:
+    """Check that no TrainJob failed, and that none had to for all the pods that it lost."""
+    lost: Counter[str] = Counter()
+    for moment in seen.history():
+        if moment.key.resource == PODS and moment.type == "DELETED":
+            lost[moment.obj["metadata"]["labels"][_JOB]] += 1
+    for job in seen.of(JOBS):
+        assert lost[job["metadata"]["name"]] <= job["spec"]["backoffLimit"]
+    assert not [it for it in seen.of(TRAINJOBS) if condition(it, "Failed")]

@@ -1,0 +1,107 @@
+"""Three hundred TrainJobs drawn by lot, and what their users do to them meanwhile."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NODES, PODS, TRAINJOBS, Obj
+from e2e.cluster.stages import READY_SECONDS, RUN_SECONDS
+from e2e.cluster.timeline import Key, Timeline
+from e2e.cluster.trainjobs import Submission, condition, pod_annotations
+from e2e.front.install import PODGROUPS, QUEUES
+from e2e.front.ours import QUEUE, finishing
+from e2e.scheduler.conftest import House
+from e2e.scheduler.test_gangs import make_queue, until_unused
+from e2e.scheduler.witness import judge
+
+_SEED: Final = 7
+_JOBS: Final = 300
+_WHOLE_S: Final = 2.0
+_IN_FLIGHT: Final = 24  # that are not over: they ask for more than there is
+_SHARE: Final = 0.15  # of them are suspended for a while, and as many are deleted
+_WATCHED: Final = (TRAINJOBS, JOBSETS, PODGROUPS, PODS, NODES)
+_ALL_S: Final = 300.0
+_RUNTIMES: Final = (
+    "torch-distributed",
+    "jax-distributed",
+    "deepspeed-distributed",
+    "deepspeed-distributed",
+    "mlx-distributed",
+    "torchtune-llama3.2-1b",
+)
+
+
+class _Draw(NamedTuple):
+    """A TrainJob, and what becomes of it."""
+
+    job: Obj
+    pause_s: float | None  # after so long it is suspended, and resumed
+    end_s: float | None  # after so long it is deleted
+
+
+async def test_three_hundred_trainjobs(house: House, room: str) -> None:
+    """At every change, whoever began has room for all it lacks, and is whole at once."""
+    api = house.cluster.api
+    await make_queue(house, "drawn", 16)
+    runtimes = {it: await api.get(CLUSTER_RUNTIMES, None, it) for it in set(_RUNTIMES)}
+    lot = random.Random(_SEED)  # noqa: S311 - tests are to be the same each time
+    async with house.cluster.timeline(*_WATCHED, namespace=room) as seen, asyncio.timeout(_ALL_S):
+        turnstile = asyncio.Semaphore(_IN_FLIGHT)
+        async with asyncio.TaskGroup() as users:
+            for number in range(_JOBS):
+                await turnstile.acquire()
+                drawn = _draw(lot, f"job-{number}", room, runtimes)
+                user = users.create_task(_use(house, seen, drawn))
+                user.add_done_callback(lambda _: turnstile.release())
+    await until_unused(house, "drawn")
+    await api.delete(QUEUES, None, "drawn")
+
+    found = judge(seen.history())
+    assert found.faults == []
+    assert found.longest_s < _WHOLE_S
+    assert found.partly > _JOBS  # else it has seen nothing
+
+
+def _draw(lot: random.Random, name: str, room: str, runtimes: Mapping[str, Obj]) -> _Draw:
+    runtime = lot.choice(_RUNTIMES)
+    nodes = 1 if runtime.startswith("torchtune") else lot.randint(2, 5)
+    seconds = lot.choice(("0.3", "1", "2"))
+    patches = finishing(runtimes[runtime], seconds)
+    if runtime.startswith("deepspeed"):
+        slow = {READY_SECONDS: lot.choice(("0.1", "2"))}
+        patches = pod_annotations({"node": slow, "launcher": {RUN_SECONDS: seconds}})
+    labels = {QUEUE: lot.choice(("default-queue", "drawn"))}
+    gpus = lot.choice((1, 1, 2))
+    job = Submission(name, runtime, room, nodes, gpus, patches, labels=labels)
+    fate = lot.random()
+    # Trainer cannot suspend or resume what has claims of its own: JobSet refuses what it applies.
+    may_pause = not runtime.startswith("torchtune")
+    pause_s = lot.uniform(0.1, 4) if may_pause and fate < _SHARE else None
+    end_s = lot.uniform(0.1, 4) if _SHARE <= fate < 2 * _SHARE else None
+    return _Draw(job.trainjob(), pause_s, end_s)
+
+
+async def _use(house: House, seen: Timeline, drawn: _Draw) -> None:
+    """Do what a user does with a TrainJob, until it is over."""
+    api, meta = house.cluster.api, drawn.job["metadata"]
+    name, room = meta["name"], meta["namespace"]
+    await api.create(drawn.job)
+    if drawn.pause_s is not None:
+        await asyncio.sleep(drawn.pause_s)
+        await api.merge(TRAINJOBS, room, name, {"spec": {"suspend": True}})
+        await asyncio.sleep(1)
+        await api.merge(TRAINJOBS, room, name, {"spec": {"suspend": False}})
+    if drawn.end_s is not None:
+        await asyncio.sleep(drawn.end_s)
+        await api.delete(TRAINJOBS, room, name)
+    job = Key(TRAINJOBS, room, name)
+    while not _is_over(seen.state.get(job), ends=drawn.end_s is not None):
+        await asyncio.sleep(0.1)
+
+
+def _is_over(job: Obj | None, *, ends: bool) -> bool:
+    if job is None:
+        return ends
+    assert not condition(job, "Failed"), job["metadata"]["name"]
+    return not ends and condition(job, "Complete")
