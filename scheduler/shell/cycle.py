@@ -18,7 +18,8 @@ from scheduler.core.plan import plan
 from scheduler.core.policy import Policies
 from scheduler.shell.verdicts import Told, read_told
 from scheduler.state.encode import Encoded
-from scheduler.state.live import ANY, Live, Topics
+from scheduler.state.live import Live
+from scheduler.state.news import ANY, MORE, Topics
 from scheduler.state.orders import Orders, UnitOrders, read_orders
 from trainer_kai.clock import Clock
 from trainer_kai.metrics import Metrics
@@ -73,7 +74,7 @@ class Cycle:
         self._last_s = 0.0  # when there was news
         self._first_s = 0.0  # when it began to be due
         self._wakes_on: Topics = ANY
-        self._is_stale = False  # queues have less than the last plan said, though nobody waits
+        self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
         self._meanwhile: list[Topics] = []  # news while a plan was made, of which it knows nothing
 
     def wake(self, topics: Topics) -> None:
@@ -81,7 +82,7 @@ class Cycle:
         if topics and topics is not ANY:
             self._meanwhile.append(topics)
         if topics is not ANY and not topics & self._wakes_on:
-            self._is_stale = self._is_stale or "room" in topics
+            self._is_stale = self._is_stale or topics is MORE or "room" in topics
             return
         self._last_s = self._clock.monotonic_s()
         if not self._due.is_set():

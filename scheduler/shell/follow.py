@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from scheduler.shell.cycle import Cycle
 from scheduler.shell.tables import tables
-from scheduler.state.live import Live, Topics
+from scheduler.state.live import Live
+from scheduler.state.news import Topics
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS

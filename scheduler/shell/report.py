@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.core.model import Verdict
 from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.shell.evict import trainjob_of
 from scheduler.shell.gauges import Gauges
@@ -35,9 +36,12 @@ __all__ = ["Reporter"]
 
 _STATUS: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
 _MARK: Final = Write(field_manager="trainer-kai-unschedulable", subresource="status", force=True)
+_MISSING: Final = Verdict.PODS_MISSING.title
 _TYPE: Final = "UnschedulableOnNodePool"
 _POOL: Final = "default"
 _SOON_S: Final = 0.3  # a verdict that stands for so long is one
+_MISSING_S: Final = 3.0  # pods are missing from every group for a moment, while they are made
+_TICK_S: Final = 1e-3  # a shorter time is none
 _USE_S: Final = 1.0  # what is used is summed up now and then
 _NUMBERS_S: Final = 15.0  # and so are numbers in sentences
 _WORKERS: Final = 8
@@ -70,6 +74,7 @@ class Reporter:
         self._marked: dict[Key, set[Key]] = {}  # by group: its pods
         self._mark_of: dict[Key, Key] = {}  # pod → group
         self._said_s: dict[Key, float] = {}  # when a group was told last
+        self._since_s: dict[Key, float] = {}  # since when as many pods of a group are missing
         self._has_begun = False
         self._queue: WorkQueue[_Subject] = WorkQueue(
             self._reconcile,
@@ -92,6 +97,7 @@ class Reporter:
         for group in before.units.keys() | told.units.keys():
             if before.units.get(group) != told.units.get(group):
                 self._queue.add_after(_Subject("group", group), _SOON_S)
+                self._note_missing(group, told.units.get(group))
         for name, use in told.queues.items():
             known = before.queues.get(name)
             if known is None or known[:3] != use[:3]:
@@ -116,8 +122,17 @@ class Reporter:
             self._log.warning("not said", of=str(subject.key), error=str(error))
         return None
 
+    def _note_missing(self, group: Key, said: Said | None) -> None:
+        if said is not None and said.title == _MISSING:
+            self._since_s[group] = self._client.clock.monotonic_s()  # some more have come
+        else:
+            self._since_s.pop(group, None)
+
     async def _of_group(self, key: Key) -> Requeue | None:
         said = self._told.units.get(key)
+        rest_s = self._since_s.get(key, -_MISSING_S) + _MISSING_S - self._client.clock.monotonic_s()
+        if rest_s > _TICK_S:
+            return Requeue.after(rest_s)
         self._mark(key, said)
         group = self._live.cluster.pod_groups.get(key)
         if group is None:

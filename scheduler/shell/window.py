@@ -13,10 +13,11 @@ from trainer_kai.clock import Clock
 
 __all__ = ["Window"]
 
-_FIRST: Final = 32
+_FIRST: Final = 64
 _LEAST: Final = 2
 _MOST: Final = 128
 _SLOW: Final = 6.0  # times the quickest answer
+_QUICK_S: Final = 0.1  # an answer within this is never slow: others ask the API server as well
 _FORGETS: Final = 1.002  # the quickest answer counts for less with each one that follows
 
 
@@ -76,7 +77,7 @@ class Window:
 
     def _learn(self, took_s: float) -> None:
         self._quickest_s = min(self._quickest_s * _FORGETS, took_s)
-        if took_s > self._quickest_s * _SLOW:
+        if took_s > max(self._quickest_s * _SLOW, _QUICK_S):
             self._shrink(0.9)
         else:
             self._size = min(self._size + 1 / self._size, _MOST)

@@ -6,13 +6,26 @@ meanwhile it goes on here, and what a plan relied on and is no more is found by 
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Any, Final
 
 from scheduler.state.assumed import Assumed
+from scheduler.state.awaited import least_pods
 from scheduler.state.encoded import Encoded
-from scheduler.state.nodes import fault_of
+from scheduler.state.news import (
+    ANY,
+    FREED,
+    MORE,
+    NOTHING,
+    OVER,
+    READY,
+    Topics,
+    help_of,
+    is_ready,
+    looks,
+    says,
+    waits,
+    worse,
+)
 from scheduler.state.orders import UnitOrders
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
@@ -20,34 +33,13 @@ from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import EVICTED_BY, POD_GROUP
-from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
-from trainer_kai.api.queue import Queue
 from trainer_kai.errors import InvariantError
 from trainer_kai.policy.demand import Amounts, demand
 
-__all__ = ["ANY", "Live", "Topics"]
-
-Topics: TypeAlias = frozenset[str]
-
-_NOTHING: Final[Topics] = frozenset()
-ANY: Final[Topics] = frozenset({"*"})  # whoever waits and for whatever: look again
-_FREED: Final[Topics] = frozenset({"room", "pods", "queue"})
-_READY: Final[Topics] = frozenset({"jobsets"})  # those who wait for a stage wait for these as well
-_OVER: Final = ("Succeeded", "Failed")
-
-
-class _Looks(NamedTuple):
-    """What of a pod can make a difference to a plan."""
-
-    uid: str
-    node: str
-    promised: str
-    is_over: str
-    is_going: bool
-    made_of: tuple[int, ...]  # by identity: what does not change is shared
+__all__ = ["Live"]
 
 
 class Live:
@@ -66,6 +58,7 @@ class Live:
         self._short: dict[Key, None] = {}  # units that may have begun without being whole
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self._members: Final[dict[Key, set[Key]]] = {}  # by group
+        self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
         self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
 
@@ -79,13 +72,13 @@ class Live:
         before = self.cluster.pods.get(key)
         self._state.pods.tell(key, shown)
         topics = self._of_pod(key, before, shown)
-        if topics - _READY:
+        if topics - READY:
             if before is not None and is_lost(before, shown):
                 self._note_short(_group_of(key, before))
                 if self._keeps_place(key, before):
                     topics = ANY  # it has to be written
             self._regroup(key, before, shown)
-        return topics
+        return MORE if topics is ANY and self._gathers(key, shown) else topics
 
     def group(self, key: Key, seen: PodGroup | None) -> Topics:
         """Take note of a group, or that it is gone."""
@@ -96,7 +89,13 @@ class Live:
             self._groups[key] = seen
         before = self.cluster.pod_groups.get(key)
         self._state.pod_groups.tell(key, shown)
-        return _NOTHING if _says(before) == _says(shown) else ANY
+        if says(before) == says(shown):
+            return NOTHING
+        if shown is None:
+            self._least.pop(key, None)
+        else:
+            self._least[key] = least_pods(shown)
+        return ANY
 
     def put(self, known: dict[Any, Any], key: Key, seen: Object | None) -> Topics:
         """Take note of an object of another kind: *known* is one of the tables of the cluster."""
@@ -107,15 +106,15 @@ class Live:
             shelf.tell(name, seen)
         elif seen is None:
             known.pop(name, None)
-            return _NOTHING
+            return NOTHING
         else:
             known[name] = seen
             if self.on_record is not None and EVICTED_BY in seen.metadata.annotations:
                 self.on_record(key)
-            return _NOTHING
-        if known is self.cluster.nodes and _worse(before, seen):
+            return NOTHING
+        if known is self.cluster.nodes and worse(before, seen):
             self._moved.add(key)
-        return _help(before, seen)
+        return help_of(before, seen)
 
     def lead(self) -> None:
         """Begin to act; whoever led before may have left units short, so all are looked at."""
@@ -209,7 +208,7 @@ class Live:
 
     def shortage(self, group: Key) -> Shortage | None:
         """Return what a group lacks; None if it is whole, has not begun, or comes to its end."""
-        found = self.cluster.pod_groups.get(group)
+        found = None if self._is_closing(group.namespace) else self.cluster.pod_groups.get(group)
         members = [self.cluster.pods[key] for key in self._members.get(group, ())]
         return lack_of(found, members, self._jobset_of(found)) if found else None
 
@@ -219,7 +218,7 @@ class Live:
             key
             for key in self._members.get(group, ())
             if (pod := self.cluster.pods[key]).spec.node_name
-            and pod.status.phase not in _OVER
+            and pod.status.phase not in OVER
             and self._is_ours(pod)
         )
 
@@ -248,6 +247,8 @@ class Live:
         group = self.cluster.pod_groups.get(name)
         if not self.leads or group is None or not self._is_ours(lost):
             return False
+        if self._is_closing(key.namespace):
+            return False
         others = (self.cluster.pods.get(other) for other in self._members[name] - {key})
         text = kept_place(lost, filter(None, others), group, self._jobset_of(group))
         if text is None:
@@ -256,6 +257,11 @@ class Live:
         self.assumed.hold(name, group.metadata.uid, text)
         self._lay_group(name)
         return True
+
+    def _is_closing(self, namespace: str) -> bool:
+        """Say whether a namespace is deleted: nothing is made anew in there."""
+        found = self.cluster.namespaces.get(namespace)
+        return found is not None and bool(found.metadata.deletion_timestamp)
 
     def _jobset_of(self, group: PodGroup) -> JobSet | None:
         meta = group.metadata
@@ -272,7 +278,7 @@ class Live:
         requested: Counter[str] = Counter()
         for key in self._members.get(group, ()):
             pod = self.cluster.pods[key]
-            if pod.status.phase in _OVER:
+            if pod.status.phase in OVER:
                 continue
             try:
                 amounts = demand(pod.spec)
@@ -286,6 +292,13 @@ class Live:
     def keep_again(self, group: Key, text: str) -> None:
         """Have places that could not be written yet written later."""
         self._kept.setdefault(group, text)
+
+    def _gathers(self, key: Key, pod: Pod | None) -> bool:
+        """Say whether a pod waits for others of its group, or for the group, that do not exist."""
+        group = _group_of(key, pod) if waits(pod) else None
+        if group is None:
+            return False
+        return len(self._members[group]) < self._least.get(group, 1 + len(self._members[group]))
 
     def _note_short(self, group: Key | None) -> None:
         if group is not None:
@@ -314,81 +327,19 @@ class Live:
         self.group(key, seen)
 
     def _of_pod(self, key: Key, before: Pod | None, now: Pod | None) -> Topics:
-        old, new = _looks(before), _looks(now)
+        old, new = looks(before), looks(now)
         if old == new:
-            was, is_ = _is_ready(before), _is_ready(now)
-            return _NOTHING if was == is_ else _READY
+            was, is_ = is_ready(before), is_ready(now)
+            return NOTHING if was == is_ else READY
         if old is None or new is None or old[:2] != new[:2] or old.is_going != new.is_going:
             self._moved.add(key)
         if new is not None and new.node and (old is None or old.node != new.node):
             self._moved.add(Key("", new.node))  # somebody has taken room there
-        if new is not None and not (new.node or new.is_over or new.is_going):
-            return ANY  # it waits
-        return _FREED if old is not None and old.node else ANY
-
-
-def _looks(pod: Pod | None) -> _Looks | None:
-    if pod is None:
-        return None
-    meta, spec = pod.metadata, pod.spec
-    phase = pod.status.phase
-    return _Looks(
-        uid=meta.uid,
-        node=spec.node_name,
-        promised=pod.status.nominated_node_name,
-        is_over=phase if phase in _OVER else "",
-        is_going=bool(meta.deletion_timestamp),
-        made_of=(id(meta.labels), id(meta.annotations), len(spec.scheduling_gates)),
-    )
+        if waits(now):
+            return ANY
+        return FREED if old is not None and old.node else ANY
 
 
 def _group_of(key: Key, pod: Pod | None) -> Key | None:
     name = pod.metadata.annotations.get(POD_GROUP) if pod else None
     return Key(key.namespace, name) if name else None
-
-
-def _is_ready(pod: Pod | None) -> bool:
-    conditions = pod.status.conditions if pod else ()
-    return any(one.type == "Ready" and one.status == "True" for one in conditions)
-
-
-def _says(group: PodGroup | None) -> object:
-    if group is None:
-        return None
-    meta = group.metadata
-    return meta.uid, meta.labels, meta.annotations, meta.owner_references, group.spec
-
-
-def _help(before: Any, now: Any) -> Topics:
-    """Return whom it may help that an object is another now."""
-    if before is None or now is None:
-        return _NOTHING if before is now else ANY
-    if _made_of(before) != _made_of(now):
-        return ANY
-    is_further = isinstance(now, JobSet) and before.status != now.status
-    return _READY if is_further else _NOTHING
-
-
-def _made_of(it: Any) -> object:
-    """Return what of an object can make a difference, but for the progress of JobSets."""
-    meta = it.metadata
-    base = meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
-    if isinstance(it, Node):  # its conditions say every minute that nothing is new
-        return *base, it.spec, it.status.allocatable, fault_of(it)
-    if isinstance(it, Queue | JobSet):  # the status of a queue is our own word
-        return *base, it.spec
-    versionless = msgspec.structs.replace(meta, resource_version="", generation=0)
-    return msgspec.structs.replace(it, metadata=versionless)
-
-
-def _worse(before: Any, now: Any) -> bool:
-    """Say whether a node has less to offer than before."""
-    if before is None or not isinstance(before, Node):
-        return False
-    if now is None or fault_of(now) > fault_of(before):
-        return True
-    return bool(
-        before.status.allocatable != now.status.allocatable
-        or before.spec != now.spec
-        or before.metadata.labels != now.metadata.labels
-    )

@@ -9,17 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from scheduler.core.chunks import is_satisfied
 from scheduler.core.model import Cause, Leaf
+from scheduler.state.awaited import later_prefixes
 from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
 from scheduler.state.trees import DEFAULT, group_bar, minima, tree
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
+from trainer_kai.api.names import RESERVED, SUBGROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.policy.anticipated import read_anticipated
 from trainer_kai.policy.census import sight
 
 __all__ = ["Shortage", "is_lost", "kept_place", "lack_of"]
@@ -82,8 +80,9 @@ def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shor
     alive = [pod for pod in pods if not _is_leaving(pod)]
     there = Counter(leaf_of(pod, least) for pod in alive if pod.spec.node_name)
     exist = Counter(leaf_of(pod, least) for pod in alive)
+    prefixes = later_prefixes(group)
     later = Counter(
-        {leaf: n for leaf, n in least.items() if not exist[leaf] and _is_later(group, leaf)}
+        {leaf: n for leaf, n in least.items() if not exist[leaf] and leaf.startswith(prefixes)}
     )
     if not there.total() or _is_enough(group, there + later):
         return None
@@ -104,15 +103,6 @@ def _of_newest(pods: Iterable[Pod]) -> list[Pod]:
     for _, it in seen:
         of_job[it.leaf] = max(of_job.get(it.leaf, (newest, 0)), it.attempt)
     return [pod for pod, it in seen if it.attempt == of_job[it.leaf]]
-
-
-def _is_later(group: PodGroup, leaf: str) -> bool:
-    """Say whether the pods of a leaf are made only when others run."""
-    try:
-        said = read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    return any(leaf.startswith(later.sub_group_prefix) for later in said.later)
 
 
 def leaf_of(pod: Pod, least: Mapping[str, int]) -> str:

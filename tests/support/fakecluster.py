@@ -16,6 +16,7 @@ from scheduler.state.live import Live
 from tests.support.clock import VirtualClock
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
+from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
@@ -38,6 +39,7 @@ _KINDS: Final[dict[str, tuple[str, type]]] = {
     "Queue": ("queues", Queue),
     "PersistentVolumeClaim": ("persistentvolumeclaims", PersistentVolumeClaim),
     "StorageClass": ("storageclasses", StorageClass),
+    "Namespace": ("namespaces", Namespace),
 }
 
 
@@ -181,6 +183,7 @@ def _hear(live: Live, kind: str, name: str, fields: Fields | None) -> frozenset[
         "Node": cluster.nodes,
         "Queue": cluster.queues,
         "StorageClass": cluster.storage_classes,
+        "Namespace": cluster.namespaces,
     }
     return live.put(table[kind], Key("", name), seen)
 
@@ -188,7 +191,7 @@ def _hear(live: Live, kind: str, name: str, fields: Fields | None) -> frozenset[
 def _read(request: Request) -> tuple[str, str, str, str]:
     """Return what a request does, in words, and to which object."""
     parts = request.path.split("/")
-    plural = next((one for one in parts if one in _PLURALS), "")
+    plural = next((one for one in reversed(parts) if one in _PLURALS), "")
     at = parts.index(plural)
     name, sub = (*parts[at + 1 :], "", "")[:2]
     what = f"{request.method.lower()} {plural}{'/' + sub if sub else ''} {name}"

@@ -320,3 +320,32 @@ async def test_a_false_memory_is_found(house: House, kind: str) -> None:
         with pytest.raises(InvariantError):
             house.live.check()
         table.update([gone])
+
+
+async def test_nobody_plans_for_a_gang_that_is_being_made(house: House) -> None:
+    """Its last pod is what matters, and then it begins at once."""
+    house.api.put(node("a", gpu=8), group("g", minMember=8))
+    async with house.leading():
+        before = house.plans
+        for i in range(7):
+            house.api.put(pod(f"g{i}", "g"))
+            await house.passes(0.06)
+        assert house.plans == before
+        house.api.put(pod("g7", "g"))
+        await house.passes(0.06)
+
+        assert set(house.api.where().values()) == {"a"}
+
+
+async def test_pods_that_come_before_their_group(house: House) -> None:
+    """They begin when it is there, whatever came in between."""
+    house.api.put(node("a", gpu=8))
+    async with house.leading():
+        for i in range(2):
+            house.api.put(pod(f"g{i}", "g"))
+            await house.passes(0.06)
+        assert house.api.where() == {}
+        house.api.put(group("g", minMember=2))
+        await house.passes(0.06)
+
+        assert house.api.where() == {"g0": "a", "g1": "a"}

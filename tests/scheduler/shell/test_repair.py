@@ -119,3 +119,14 @@ async def test_a_place_outlives_us(house: House) -> None:
         await house.passes(1)
 
         assert "thief" not in house.api.where()
+
+
+async def test_in_a_namespace_that_is_deleted_nothing_is_kept(house: House) -> None:
+    """Nobody will make another pod there."""
+    running(house)
+    going = {"name": "ns", "deletionTimestamp": "2026-01-05T08:00:00Z"}
+    async with house.leading():
+        house.api.put({"kind": "Namespace", "metadata": going})
+        house.api.delete("Pod", "g1")
+        await house.passes(5)
+        assert held(house) == {}

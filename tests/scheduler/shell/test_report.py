@@ -210,3 +210,23 @@ async def test_what_is_given_back_is_said_although_nobody_waits(house: House) ->
         await house.passes(3)
 
         assert house.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "0"
+
+
+async def test_pods_that_are_being_made_are_not_missing_yet(house: House) -> None:
+    """Every gang lacks some for a moment; it is told when no more have come for a while."""
+    house.api.put(node("a", gpu=8), group("g", minMember=4), pod("g0", "g"))
+    async with house.leading():
+        await house.passes(1)
+        house.api.put(pod("g1", "g"))
+        await house.passes(2)
+        assert conditions(house) == []
+        assert house.events() == []
+        await house.passes(4)
+        (said,) = conditions(house)
+
+        assert said["reasons"][-1]["reason"] == "PodsMissing"
+        assert "2" in said["message"]
+        house.api.put(pod("g2", "g"), pod("g3", "g"))
+        await house.passes(1)
+        assert conditions(house) == []
+        assert len(house.api.where()) == 4

@@ -47,6 +47,17 @@ async def test_it_shrinks_when_they_are_slow() -> None:
     assert window.size >= 1
 
 
+async def test_what_is_quick_for_anybody_is_not_slow() -> None:
+    """One answer was quicker still, when nobody else asked; that is no reason to hold back."""
+    clock = VirtualClock()
+    window = Window(clock)
+    await write(window, clock, 0.001, 1)
+    before = window.size
+    for _ in range(10):
+        await write(window, clock, 0.05, 100)
+    assert window.size > before
+
+
 async def test_who_leaves_takes_no_room_with_him() -> None:
     """Whether he was let in or not."""
     clock = VirtualClock()

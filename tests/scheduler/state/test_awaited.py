@@ -1,0 +1,45 @@
+"""How many pods must exist before a group can be placed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.state.awaited import least_pods
+from tests.support.case import Case, ids
+from tests.support.clusters import group
+from trainer_kai.api.decode import decode
+from trainer_kai.api.podgroup import PodGroup
+
+_LATER = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {}}
+_STAGED = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [_LATER]})}}
+
+
+def leaf(name: str, count: int, **more: Any) -> dict[str, Any]:
+    """Return a sub-group."""
+    return {"name": name, "minMember": count, **more}
+
+
+CASES: list[Case[dict[str, Any], int]] = [
+    Case("as many as it says", {"minMember": 8}, 8),
+    Case("one if it says nothing", {}, 1),
+    Case("those of all leaves", {"subGroups": [leaf("a", 2), leaf("b", 3)]}, 5),
+    Case(
+        "those that come later are not awaited",
+        {"subGroups": [leaf("n-replica-0", 2), leaf("l-replica-0", 1)], "meta": _STAGED},
+        2,
+    ),
+    Case(
+        "where some leaves are enough, it depends",
+        {"subGroups": [leaf("a", 2), leaf("b", 3)], "minSubGroup": 1},
+        0,
+    ),
+    Case("nor is anything known of what is wrong", {"subGroups": [leaf("a", 2), leaf("a", 3)]}, 0),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_least_pods(case: Case[dict[str, Any], int]) -> None:
+    """None of the group is placed with fewer."""
+    found = decode(PodGroup, json.dumps(group("g", **case.given)).encode())
+    assert least_pods(found) == case.want
