@@ -22,6 +22,7 @@ from scheduler.core.decision import Plan
 from scheduler.core.model import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
+from scheduler.shell.garbage import settle, undisturbed
 from scheduler.state.state import State
 from scheduler.state.terms import Terms
 
@@ -65,9 +66,9 @@ async def main() -> None:
 def _snapshot(waiting: int) -> Snapshot:
     state = State(_TERMS)
     state.tell_all(large_cluster(PODS - waiting * PODS_EACH))
-    gc.collect()
-    gc.freeze()  # the garbage collector need not go through what lives on anyway
-    return state.snapshot(_TERMS.now).snapshot
+    snapshot = state.snapshot(_TERMS.now).snapshot
+    settle()
+    return snapshot
 
 
 async def _rounds(snapshot: Snapshot, waiting: int, plans: _Plans) -> list[_Found]:
@@ -103,7 +104,8 @@ async def _watched() -> AsyncIterator[list[float]]:
 
 
 async def _in_a_thread(snapshot: Snapshot) -> Plan:
-    return await asyncio.to_thread(_plan, snapshot)
+    with undisturbed():
+        return await asyncio.to_thread(_plan, snapshot)
 
 
 def _in_a_process(pool: ProcessPoolExecutor) -> _Plans:

@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from scheduler.core.decision import Plan
 from scheduler.core.plan import plan
 from scheduler.core.policy import Policies
+from scheduler.shell.garbage import undisturbed
 from scheduler.shell.verdicts import Told, read_told
 from scheduler.state.encode import Encoded
 from scheduler.state.live import Live
@@ -135,9 +136,10 @@ class Cycle:
         return orders, told
 
     def _decide(self, encoded: Encoded) -> tuple[Plan, Orders, Told]:
-        made = plan(encoded.snapshot, self._policies)
-        orders = read_orders(encoded, made)
-        return made, orders, read_told(encoded, made, orders)
+        with undisturbed():
+            made = plan(encoded.snapshot, self._policies)
+            orders = read_orders(encoded, made)
+            return made, orders, read_told(encoded, made, orders)
 
     def _assumed(self, orders: Orders) -> list[UnitOrders]:
         """Assume what still holds, and return it."""

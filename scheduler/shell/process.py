@@ -11,6 +11,7 @@ from scheduler.shell.claims import Claims
 from scheduler.shell.cycle import Cycle
 from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
+from scheduler.shell.garbage import settle
 from scheduler.shell.picture import picture
 from scheduler.shell.report import Reporter
 from scheduler.shell.rival import Rival
@@ -52,6 +53,7 @@ async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> N
     async def stand() -> None:
         await follower.synced()
         live.snapshot()  # the first one takes long, and nobody waits for it yet
+        settle()
         await candidate.lead(lambda fence: reign.lead(client.behind(fence)))
 
     run.start("keep warm", lambda: _keep_warm(live, basis.clock))
