@@ -5,6 +5,7 @@ Nodes and pods are only objects here: KWOK and the controllers are stopped, so t
 has nothing else to do. The floor is a client that lists the same and parses the JSON, nothing more.
 """
 
+import asyncio
 import statistics
 import tempfile
 import time
@@ -21,6 +22,7 @@ from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape, make_nodes
 from e2e.cluster.resources import NODES, PODS, Obj
+from e2e.cluster.together import together
 from e2e.front.install import PODGROUPS, install
 from e2e.front.processes import SCHEDULER, OurProcess, running, webhook_port
 
@@ -34,6 +36,7 @@ _ROUNDS: Final = 3
 _GANG: Final = 4
 _CROWD: Final = "crowd"
 _ROOM: Final = "room"  # of those that wait
+_SETTLED_S: Final = 5.0  # until its Lease has a past; without, it is not given back
 _MOST_S: Final = 20.0
 _MOST_MIB: Final = 600
 
@@ -55,9 +58,11 @@ async def main() -> None:
             for namespace in (_CROWD, _ROOM):
                 await make_namespace(cluster, namespace)
             async with running(cluster, SCHEDULER, Path(folder)) as ours:
+                await asyncio.sleep(_SETTLED_S)
                 await ours.stop()
                 await _fill(cluster)
                 found = [await _round(cluster, ours, number) for number in range(_ROUNDS)]
+                await ours.start()  # whoever is not there at the end is taken for dead
     _show(found)
 
 
@@ -66,10 +71,16 @@ async def _fill(cluster: Cluster) -> None:
         await cluster.process(name).kill()
     began = time.monotonic()
     await cluster.api.create_all(_nodes())
+    await together(_untaint(cluster, number) for number in range(_NODES + 1))
     for number in range(_GROUPS):
         await make_group(cluster, _CROWD, f"g{number}", _NODES * _PODS_EACH // _GROUPS)
     await cluster.api.create_all(_pods())
     print(f"{_NODES:,} nodes and {_NODES * _PODS_EACH:,} pods: {time.monotonic() - began:.0f} s")
+
+
+async def _untaint(cluster: Cluster, number: int) -> None:
+    """Do what the controllers would: the API server marks each node as not ready."""
+    await cluster.api.merge(NODES, None, f"node-{number}", {"spec": {"taints": []}})
 
 
 def _nodes() -> Iterable[Obj]:

@@ -33,11 +33,13 @@ async def test_nodes_go_from_under_gangs(own_house: House) -> None:
         await api.merge(NODES, None, taken["tainted"], {"spec": {"taints": [taint]}})
         await _drain(own_house, taken["drained"], seen.state)
         gone = set(taken.values())
+        stay = {it["metadata"]["uid"] for it in pods_in(seen.state) if _node(it) not in gone}
         await seen.until(
             lambda state: all(_is_repaired(_whole_on(state, it), gone) for it in _GANGS),
             "each is whole on other nodes",
             _REPAIRED_S,
         )
+        assert stay <= {it["metadata"]["uid"] for it in pods_in(seen.state)}  # not begun anew
     _survived(seen)
 
 
@@ -53,22 +55,27 @@ async def _drain(house: House, node: str, state: State) -> None:
     """Do what `kubectl drain` does."""
     api = house.cluster.api
     await api.merge(NODES, None, node, {"spec": {"unschedulable": True}})
-    for pod in [it for it in pods_in(state) if it["spec"].get("nodeName") == node]:
+    for pod in [it for it in pods_in(state) if _node(it) == node]:
         meta = {"namespace": "room", "name": pod["metadata"]["name"]}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
         await api.request("POST", PODS.path("room", meta["name"], "eviction"), eviction)
 
 
 def _whole_on(state: State, job: str) -> set[str]:
-    """Return the nodes of a gang of which both pods run; none if it is not whole."""
+    """Return the nodes of a gang of which both pods have one; none if it is not whole."""
     pods = [it for it in pods_in(state) if it["metadata"]["labels"].get(_OF_JOB) == job]
     alive = [it for it in pods if _is_alive(it)]
-    nodes = {it["spec"].get("nodeName", "") for it in alive}
+    nodes = {_node(it) for it in alive}
     return nodes if len(nodes) == 2 and "" not in nodes else set()
 
 
 def _is_repaired(nodes: set[str], gone: set[str]) -> bool:
     return bool(nodes) and not nodes & gone
+
+
+def _node(pod: Obj) -> str:
+    node: str = pod["spec"].get("nodeName", "")
+    return node
 
 
 def _is_alive(pod: Obj) -> bool:

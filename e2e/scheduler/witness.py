@@ -30,8 +30,7 @@ class Seen(NamedTuple):
 
     faults: list[str]
     partly: int  # changes at which some unit was bound in part
-    longest_s: float  # for how long a unit was, while all of its pods existed
-    bound: int  # pods that got a node
+    longest_s: float  # for how long a pod waited in such a unit
 
 
 def judge(history: Sequence[Moment]) -> Seen:
@@ -39,7 +38,7 @@ def judge(history: Sequence[Moment]) -> Seen:
     witness = _Witness(_ends(history))
     for moment in history:
         witness.see(moment)
-    return Seen(witness.faults, witness.partly, witness.longest_s, len(witness.ends))
+    return Seen(witness.faults, witness.partly, witness.longest_s)
 
 
 def _ends(history: Iterable[Moment]) -> dict[str, str]:
@@ -61,7 +60,7 @@ class _Witness:
         self._rooms: dict[str, int] = {}
         self._used: Counter[str] = Counter()
         self._pods: dict[str, dict[Key, Obj]] = defaultdict(dict)
-        self._leaves: dict[str, set[str]] = defaultdict(set)  # that had pods
+        self._came: dict[str, dict[str, set[str]]] = {}  # by group and leaf: the pods that it had
         self._asks: dict[str, int] = {}  # of a pod of a group
         self._partly: set[str] = set()
         self._since_s: dict[str, float] = {}
@@ -94,8 +93,10 @@ class _Witness:
         _keep(self._pods[group], moment.key, pod, is_gone=is_gone)
         if not is_gone:
             self._used.update(_takes(pod))
-            self._leaves[group].add(meta.get("labels", {}).get(LEAF, ""))
             self._asks[group] = _gpus(pod)
+        if not is_gone and not _is_going(pod):
+            leaf = meta.get("labels", {}).get(LEAF, "")
+            self._came.setdefault(group, {}).setdefault(leaf, set()).add(meta["uid"])
         return group
 
     def _look(self, at_s: float) -> None:
@@ -120,7 +121,7 @@ class _Witness:
     def _is_partly(self, name: str) -> bool:
         """Say whether a group that is to run has pods with a node, and lacks some."""
         if not self._is_wanted(name):
-            self._leaves.pop(name, None)  # it begins anew
+            self._came.pop(name, None)  # it begins anew
             return False
         begun = any(_node(it) for it in self._alive(name))
         return begun and bool(self._waiting(name) or self._to_come(name))
@@ -151,10 +152,12 @@ class _Witness:
         return lacks
 
     def _to_come(self, name: str) -> dict[str, int]:
-        """Return the leaves that had no pod yet, and of how many it needs."""
+        """Return how many pods each leaf needs that never existed yet."""
         leaves = self._groups[name]["spec"].get("subGroups", ())
         minima = {it["name"]: it.get("minMember", 0) for it in leaves if "minMember" in it}
-        return {leaf: n for leaf, n in minima.items() if n and leaf not in self._leaves[name]}
+        came = self._came.get(name, {})
+        missing = {leaf: n - len(came.get(leaf, ())) for leaf, n in minima.items()}
+        return {leaf: n for leaf, n in missing.items() if n > 0}
 
     def _waiting(self, name: str) -> list[Obj]:
         return [it for it in self._alive(name) if not _node(it)]

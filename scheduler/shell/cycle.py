@@ -76,12 +76,14 @@ class Cycle:
         self._first_s = 0.0  # when it began to be due
         self._wakes_on: Topics = ANY
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
-        self._meanwhile: list[Topics] = []  # news while a plan was made, of which it knows nothing
+        self._meanwhile: set[Topics] = (
+            set()
+        )  # news while a plan was made, of which it knows nothing
 
     def wake(self, topics: Topics) -> None:
         """Take note of news; of what helps nobody there is none."""
         if topics and topics is not ANY:
-            self._meanwhile.append(topics)
+            self._meanwhile.add(topics)
         if topics is not ANY and not topics & self._wakes_on:
             self._is_stale = self._is_stale or topics is MORE or "room" in topics
             return
@@ -121,14 +123,14 @@ class Cycle:
     async def _turn(self) -> tuple[Orders, Told]:
         began_s = self._clock.monotonic_s()
         encoded = self._live.snapshot()
-        self._meanwhile, self._is_stale = [], False
+        self._meanwhile, self._is_stale = set(), False
         taken_s = self._clock.monotonic_s()
         made, orders, told = await self._beside(self._decide, encoded)
         ended_s = self._clock.monotonic_s()
         self._wakes_on = _wakes_on(made)
         if any(topics & self._wakes_on for topics in self._meanwhile):
             self.again()
-        self._meanwhile = []
+        self._meanwhile = set()
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
         self._metrics.plan_seconds.observe(ended_s - taken_s)
         self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)

@@ -74,7 +74,7 @@ class Reporter:
         self._marked: dict[Key, set[Key]] = {}  # by group: its pods
         self._mark_of: dict[Key, Key] = {}  # pod → group
         self._said_s: dict[Key, float] = {}  # when a group was told last
-        self._since_s: dict[Key, float] = {}  # since when as many pods of a group are missing
+        self._since_s: dict[Key, tuple[float, float]] = {}  # pods are missing; as many as now are
         self._has_begun = False
         self._queue: WorkQueue[_Subject] = WorkQueue(
             self._reconcile,
@@ -124,36 +124,42 @@ class Reporter:
 
     def _note_missing(self, group: Key, said: Said | None) -> None:
         if said is not None and said.title == _MISSING:
-            self._since_s[group] = self._client.clock.monotonic_s()  # some more have come
+            now_s = self._client.clock.monotonic_s()
+            first_s, _ = self._since_s.get(group, (now_s, now_s))
+            self._since_s[group] = first_s, now_s  # some more have come
         else:
             self._since_s.pop(group, None)
 
     async def _of_group(self, key: Key) -> Requeue | None:
         said = self._told.units.get(key)
-        rest_s = self._since_s.get(key, -_MISSING_S) + _MISSING_S - self._client.clock.monotonic_s()
-        if rest_s > _TICK_S:
-            return Requeue.after(rest_s)
         self._mark(key, said)
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
             self._said_s.pop(key, None)
             return None
-        fields: dict[str, Any] = {}
-        conditions = self._conditions(group, said)
-        if conditions is not None:
-            fields["schedulingConditions"] = conditions
+        rest_s = self._rest_s(key)
+        conditions = None if rest_s else self._conditions(group, said)
         use = self._use(group)
-        if use is not None:
-            fields["resourcesStatus"] = use
-        later = Requeue.after(_NUMBERS_S) if said is not None and not said.has_begun else None
-        if not fields:
-            return later if _is_older(group, said) else None
-        body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
-        await self._client.merge(PODGROUPS, key, body, _STATUS)
+        parts = {"schedulingConditions": conditions, "resourcesStatus": use}
+        fields = {name: part for name, part in parts.items() if part is not None}
+        if fields:
+            body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
+            await self._client.merge(PODGROUPS, key, body, _STATUS)
         if conditions and said is not None:
             self._said_s[key] = self._client.clock.monotonic_s()
             self._tell(group, said)
-        return None
+        if rest_s:
+            return Requeue.after(rest_s)
+        return Requeue.after(_NUMBERS_S) if not fields and _is_older(group, said) else None
+
+    def _rest_s(self, group: Key) -> float:
+        """Return for how long it is not said yet that pods of a group are missing."""
+        if group not in self._since_s:
+            return 0.0
+        first_s, last_s = self._since_s[group]
+        until_s = min(last_s + _MISSING_S, first_s + _NUMBERS_S)
+        rest_s = until_s - self._client.clock.monotonic_s()
+        return rest_s if rest_s > _TICK_S else 0.0
 
     def _conditions(self, group: PodGroup, said: Said | None) -> list[dict[str, Any]] | None:
         """Return the conditions that a group should have; None if it has them."""
@@ -287,7 +293,9 @@ def _is_news(ours: SchedulingCondition, said: Said) -> bool:
 def _is_older(group: PodGroup, said: Said | None) -> bool:
     """Say whether a group is told numbers that were true some time ago."""
     conditions = group.status.scheduling_conditions
-    return said is not None and bool(conditions) and conditions[-1].message != said.sentence
+    if said is None or said.has_begun or not conditions:
+        return False
+    return conditions[-1].message != said.sentence
 
 
 def _is_marked(pod: Pod) -> bool:

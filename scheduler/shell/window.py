@@ -75,9 +75,14 @@ class Window:
                 self._under_way += 1
                 turn.set()
 
+    @property
+    def _slow_s(self) -> float:
+        known_s = self._quickest_s if self._quickest_s != float("inf") else 0.0
+        return max(known_s * _SLOW, _QUICK_S)
+
     def _learn(self, took_s: float) -> None:
         self._quickest_s = min(self._quickest_s * _FORGETS, took_s)
-        if took_s > max(self._quickest_s * _SLOW, _QUICK_S):
+        if took_s > self._slow_s:
             self._shrink(0.9)
         else:
             self._size = min(self._size + 1 / self._size, _MOST)
@@ -85,6 +90,6 @@ class Window:
     def _shrink(self, factor: float) -> None:
         """Shrink, but once only for what was sent under one and the same window."""
         now_s = self._clock.monotonic_s()
-        if now_s - self._shrunk_s > self._quickest_s * _SLOW:
+        if now_s - self._shrunk_s > self._slow_s:
             self._shrunk_s = now_s
             self._size = max(self._size * factor, _LEAST)

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from scheduler.state.trees import group_bar, minima
+from scheduler.core.model import Leaf, Tree
+from scheduler.state.trees import group_bar, tree
 from trainer_kai.api.names import ANTICIPATED
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.anticipated import read_anticipated
@@ -20,10 +21,18 @@ def later_prefixes(group: PodGroup) -> tuple[str, ...]:
 
 
 def least_pods(group: PodGroup) -> int:
-    """Return without how many pods nothing of a group can be placed; 0 if that depends."""
-    spec = group.spec
-    asked = [spec.min_sub_group, *(sub.min_sub_group for sub in spec.sub_groups)]
-    if any(number is not None for number in asked) or group_bar(group) is not None:
+    """Return without how many pods that exist nothing of a group can be placed."""
+    if group_bar(group) is not None:
         return 0
     later = later_prefixes(group)
-    return sum(count for leaf, count in minima(group).items() if not leaf.startswith(later))
+
+    def planted(name: str, least: int) -> Leaf:
+        return Leaf(name, 0 if name.startswith(later) else least)
+
+    return _least(tree(group, planted))
+
+
+def _least(of: Tree) -> int:
+    if isinstance(of, Leaf):
+        return of.minimum
+    return sum(sorted(map(_least, of.children))[: of.minimum])

@@ -32,7 +32,7 @@ from scheduler.state.state import State
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.names import EVICTED_BY, POD_GROUP
+from trainer_kai.api.names import EVICTED_BY, POD_GROUP, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
@@ -141,6 +141,8 @@ class Live:
             (pod, group) for group, members in self._members.items() for pod in members
         }:
             raise InvariantError("the members of groups")
+        if self._least != {it: least_pods(group) for it, group in self.cluster.pod_groups.items()}:
+            raise InvariantError("how many pods groups need")
 
     def moved(self, orders: UnitOrders) -> bool:
         """Say whether something that these rely on has changed since the last snapshot."""
@@ -295,10 +297,15 @@ class Live:
 
     def _gathers(self, key: Key, pod: Pod | None) -> bool:
         """Say whether a pod waits for others of its group, or for the group, that do not exist."""
-        group = _group_of(key, pod) if waits(pod) else None
-        if group is None:
+        name = _group_of(key, pod) if waits(pod) else None
+        if name is None:
             return False
-        return len(self._members[group]) < self._least.get(group, 1 + len(self._members[group]))
+        group = self.cluster.pod_groups.get(name)
+        if group is None:
+            return True
+        if group.metadata.annotations.get(RESERVED):
+            return False  # its place may be kept: it need not wait for the others
+        return len(self._members[name]) < self._least[name]
 
     def _note_short(self, group: Key | None) -> None:
         if group is not None:

@@ -130,3 +130,16 @@ async def test_in_a_namespace_that_is_deleted_nothing_is_kept(house: House) -> N
         house.api.delete("Pod", "g1")
         await house.passes(5)
         assert held(house) == {}
+
+
+async def test_two_places_are_taken_one_by_one(house: House) -> None:
+    """Whoever comes first does not wait for the other."""
+    running(house, count=4, gpu=4)
+    async with house.leading():
+        house.api.delete("Pod", "g2")
+        house.api.delete("Pod", "g3")
+        await house.passes(0.2)
+        house.api.put(pod("g4", "g"))
+        await house.passes(0.1)
+
+        assert house.api.where() == {"g0": "a", "g1": "a", "g4": "a"}

@@ -20,21 +20,37 @@ def leaf(name: str, count: int, **more: Any) -> dict[str, Any]:
     return {"name": name, "minMember": count, **more}
 
 
+def staged(least: int | None) -> dict[str, Any]:
+    """Return what the podgrouper makes of workers and their launcher."""
+    subs = [leaf("n-replica-0", 2), leaf("l-replica-0", 1)]
+    return {"subGroups": subs, "minSubGroup": least, "meta": _STAGED}
+
+
 CASES: list[Case[dict[str, Any], int]] = [
     Case("as many as it says", {"minMember": 8}, 8),
     Case("one if it says nothing", {}, 1),
     Case("those of all leaves", {"subGroups": [leaf("a", 2), leaf("b", 3)]}, 5),
+    Case("those that come later are not awaited", staged(None), 2),
+    Case("also where it is said that all are needed", staged(2), 2),
     Case(
-        "those that come later are not awaited",
-        {"subGroups": [leaf("n-replica-0", 2), leaf("l-replica-0", 1)], "meta": _STAGED},
-        2,
+        "where some leaves are enough, those of the smallest",
+        {"subGroups": [leaf("a", 2), leaf("b", 3), leaf("c", 4)], "minSubGroup": 2},
+        5,
     ),
     Case(
-        "where some leaves are enough, it depends",
-        {"subGroups": [leaf("a", 2), leaf("b", 3)], "minSubGroup": 1},
-        0,
+        "the same in between",
+        {
+            "subGroups": [
+                {"name": "n", "minSubGroup": 1},
+                leaf("n-0", 4, parent="n"),
+                leaf("n-1", 4, parent="n"),
+                leaf("l", 1),
+            ],
+            "minSubGroup": 2,
+        },
+        5,
     ),
-    Case("nor is anything known of what is wrong", {"subGroups": [leaf("a", 2), leaf("a", 3)]}, 0),
+    Case("nothing is known of what is wrong", {"subGroups": [leaf("a", 2), leaf("a", 3)]}, 0),
 ]
 
 
