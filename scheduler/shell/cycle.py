@@ -76,9 +76,8 @@ class Cycle:
         self._first_s = 0.0  # when it began to be due
         self._wakes_on: Topics = ANY
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
-        self._meanwhile: set[Topics] = (
-            set()
-        )  # news while a plan was made, of which it knows nothing
+        # news while a plan was made, of which it knows nothing
+        self._meanwhile: set[Topics] = set()
 
     def wake(self, topics: Topics) -> None:
         """Take note of news; of what helps nobody there is none."""
