@@ -17,7 +17,11 @@ async def test_a_group_shows_its_stage_and_why_it_waits(installed: Cluster, name
         f"{OURS}members": "3 node + 1 launcher later",
     }
     await installed.api.request("POST", PODGROUPS.path(namespace), group)
-    conditions = [{"type": "x", "reason": reason} for reason in ("OverLimit", "NoCapacity")]
+    verdicts = ("ExceedsLimit", "NoCapacity")
+    conditions = [
+        {"type": "x", "reason": "Unschedulable", "reasons": [{"reason": "x"}, {"reason": verdict}]}
+        for verdict in verdicts
+    ]
     status = {"status": {"schedulingConditions": conditions}}
     await installed.api.merge(PODGROUPS, namespace, "job", status, subresource="status")
 
