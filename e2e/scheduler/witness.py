@@ -95,9 +95,20 @@ class _Witness:
             self._used.update(_takes(pod))
             self._asks[group] = _gpus(pod)
         if not is_gone and not _is_going(pod):
-            leaf = meta.get("labels", {}).get(LEAF, "")
-            self._came.setdefault(group, {}).setdefault(leaf, set()).add(meta["uid"])
+            self._count(group, pod)
         return group
+
+    def _count(self, group: str, pod: Obj) -> None:
+        leaf = pod["metadata"].get("labels", {}).get(LEAF, "")
+        came = self._came.setdefault(group, {})
+        came.setdefault(leaf, set()).add(pod["metadata"]["uid"])
+
+    def _begin_anew(self, name: str) -> None:
+        """Forget the pods that went, but not those that came before their group."""
+        self._came.pop(name, None)
+        for pod in self._pods[name].values():
+            if not _is_going(pod):
+                self._count(name, pod)
 
     def _look(self, at_s: float) -> None:
         waiting = {name for name in self._partly if self._waiting(name)}
@@ -121,7 +132,7 @@ class _Witness:
     def _is_partly(self, name: str) -> bool:
         """Say whether a group that is to run has pods with a node, and lacks some."""
         if not self._is_wanted(name):
-            self._came.pop(name, None)  # it begins anew
+            self._begin_anew(name)
             return False
         begun = any(_node(it) for it in self._alive(name))
         return begun and bool(self._waiting(name) or self._to_come(name))
