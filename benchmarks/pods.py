@@ -122,11 +122,17 @@ def member(namespace: str, group: str, number: int) -> Obj:
 
 
 async def drop(cluster: Cluster, namespace: str) -> None:
-    """Free the GPUs; bound pods that are deleted are gone once KWOK has seen it."""
-    await cluster.api.delete(NAMESPACES, None, namespace)
+    """Free the GPUs, and wait until nobody is busy with what was there.
+
+    Bound pods would go one by one, as KWOK sees them; so they are taken away by force.
+    """
+    api = cluster.api
+    await api.delete(NAMESPACES, None, namespace)
+    force = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     async with asyncio.timeout(_PATIENCE_S):
-        while (await cluster.api.list(PODS, namespace))[0]:
-            await asyncio.sleep(0.05)
+        while any(it["metadata"]["name"] == namespace for it in (await api.list(NAMESPACES))[0]):
+            await api.request("DELETE", PODS.path(namespace), force)
+            await asyncio.sleep(0.2)
 
 
 def pod(namespace: str, name: str, scheduler: str, **meta: Any) -> Obj:

@@ -40,7 +40,7 @@ from webhook.refusals import (
     refuse_queue,
     refuse_size,
 )
-from webhook.restore import has_lost, pod_template, put_back
+from webhook.restore import has_lost, keep_claims, pod_template, put_back
 from webhook.review import UNTOUCHED, Answer, Request, unreadable
 
 __all__ = ["Facts", "Reviewed", "mutate_jobset", "read_jobset"]
@@ -120,6 +120,8 @@ def mutate_jobset(case: Reviewed, facts: Facts, rules: Rules) -> Answer:
 def _written(case: Reviewed, facts: Facts, rules: Rules, owned: Owned, choice: Choice) -> Answer:
     """Write all that is ours on a JobSet that is made, or suspended."""
     draft = Draft(case.tree)
+    if case.old is not None:
+        keep_claims(draft, case.jobset, case.old)
     warnings = list(_write_queue(draft, case, choice, owned))
     if case.is_create:
         _carry(draft, facts)

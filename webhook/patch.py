@@ -39,8 +39,8 @@ class Draft:
         found = self.get(steps) or {}
         return {name: text for name, text in found.items() if text is not None}
 
-    def set(self, steps: Steps, value: str) -> None:
-        """Let a member of a map be this text."""
+    def set(self, steps: Steps, value: Any) -> None:
+        """Let a member of a map be this."""
         node = self.tree
         for depth, step in enumerate(steps[:-1], 1):
             child = _child(node, step)

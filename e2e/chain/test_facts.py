@@ -62,6 +62,30 @@ async def test_a_condition_of_somebody_else_survives(cluster: Cluster, namespace
     assert condition(_only(seen, TRAINJOBS), "Noted")
 
 
+async def test_volume_claims_keep_a_trainjob_from_being_suspended(
+    cluster: Cluster, namespace: str
+) -> None:
+    """JobSet fills in what becomes of them at the end, and refuses what Trainer applies without."""
+    job = Submission("job", "torchtune-llama3.2-1b", namespace, num_nodes=1).trainjob()
+    async with cluster.timeline(PODS, namespace=namespace) as seen:
+        await cluster.api.create(job)
+        await seen.until(lambda _: bool(seen.of(PODS)), "a pod exists")
+        mark = await cluster.audit.mark()
+        await _suspend(cluster, namespace, suspended=True)
+        async with asyncio.timeout(20):
+            while not (answers := await _answers(cluster, mark, namespace)):
+                await asyncio.sleep(0.1)
+
+    assert answers == {422}
+    assert seen.of(PODS)
+
+
+async def _answers(cluster: Cluster, mark: int, namespace: str) -> set[int]:
+    """Return the status codes of what was written to JobSets since a mark."""
+    writes = await cluster.audit.writes(mark)
+    return {it.status for it in writes if (it.resource, it.namespace) == ("jobsets", namespace)}
+
+
 async def _run_eight_pods(cluster: Cluster, seen: Timeline, namespace: str) -> None:
     submission = Submission("job", "torch-distributed", namespace, num_nodes=PODS_WANTED, gpus=1)
     await cluster.api.create(submission.trainjob())

@@ -86,6 +86,23 @@ async def test_a_shipped_runtime_reaches_complete(
     )
 
 
+async def test_volume_claims_do_not_keep_a_trainjob_from_being_suspended(
+    front: Front, room: str
+) -> None:
+    """Without our webhook JobSet refuses what Trainer applies."""
+    runtime = "torchtune-llama3.2-1b"
+    installed = await front.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
+    job = Submission("job", runtime, room, 1, 1, finishing(installed), labels={QUEUE: "q"})
+    kinds = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
+    async with front.cluster.timeline(*kinds, namespace=room) as seen:
+        await front.cluster.api.create(job.trainjob())
+        await seen.until(lambda _: bool(seen.of(PODS)), "a pod exists")
+        await front.cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": True}})
+        await seen.until(lambda _: not seen.of(PODS), "no pod is left")
+        await front.cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
+        await carry(front.cluster, seen, is_complete)
+
+
 @pytest.mark.parametrize("runtime", ["deepspeed-distributed", "torchtune-llama3.2-1b"])
 async def test_one_group_of_everything_deadlocks(runtime: str, front: Front, room: str) -> None:
     """The same pods, in the group that KAI would make of the whole JobSet: none may be bound."""

@@ -75,9 +75,7 @@ def _draw(lot: random.Random, name: str, room: str, runtimes: Mapping[str, Obj])
     gpus = lot.choice((1, 1, 2))
     job = Submission(name, runtime, room, nodes, gpus, patches, labels=labels)
     fate = lot.random()
-    # Trainer cannot suspend or resume what has claims of its own: JobSet refuses what it applies.
-    may_pause = not runtime.startswith("torchtune")
-    pause_s = lot.uniform(0.1, 4) if may_pause and fate < _SHARE else None
+    pause_s = lot.uniform(0.1, 4) if fate < _SHARE else None
     end_s = lot.uniform(0.1, 4) if _SHARE <= fate < 2 * _SHARE else None
     return _Draw(job.trainjob(), pause_s, end_s)
 

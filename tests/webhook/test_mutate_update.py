@@ -340,6 +340,39 @@ def test_nothing_is_refused_any_more() -> None:
     assert "the queue stays as it is" in answer.warnings[0]
 
 
+def claiming(obj: Obj, *policies: Obj) -> Obj:
+    """Return a JobSet that makes volume claims."""
+    claims = [copy.deepcopy(it) for it in policies]
+    return {**obj, "spec": {**obj["spec"], "volumeClaimPolicies": claims}}
+
+
+FILLED: Obj = {"templates": [], "retentionPolicy": {"whenDeleted": "Delete", "whenScaled": 1}}
+BARE: Obj = {"templates": []}
+RETAINED: Obj = {"templates": [], "retentionPolicy": {"whenDeleted": "Retain"}}
+CLAIMS: list[Case[tuple[list[Obj], list[Obj]], list[Obj]]] = [
+    Case("what was filled in comes back", ([FILLED, FILLED], [BARE, FILLED]), [FILLED, FILLED]),
+    Case("for each its own", ([FILLED, RETAINED], [BARE, BARE]), [FILLED, RETAINED]),
+    Case("what somebody wrote stays, to be refused", ([FILLED], [RETAINED]), [RETAINED]),
+    Case("where there was nothing there is nothing", ([BARE], [BARE]), [BARE]),
+    Case("one that is new has nothing to get back", ([FILLED], [BARE, BARE]), [FILLED, BARE]),
+    Case("one that is gone stays away", ([FILLED, FILLED], [BARE]), [FILLED]),
+]
+
+
+@pytest.mark.parametrize("case", CLAIMS, ids=ids)
+@pytest.mark.parametrize(("before", "after"), [(PLAIN, PLAIN), (PLAIN, running(PLAIN))])
+def test_claims(
+    case: Case[tuple[list[Obj], list[Obj]], list[Obj]], before: Obj, after: Obj
+) -> None:
+    """JobSet lets nobody change them, and Trainer applies them without what JobSet filled in."""
+    old, new = claiming(before, *case.given[0]), claiming(after, *case.given[1])
+
+    for one, other in ((old, new), (running(old), running(new))):
+        patched = applied(other, reviewed(other, FACTS, BUNDLED, one))
+        assert patched["spec"]["volumeClaimPolicies"] == case.want
+        assert reviewed(patched, FACTS, BUNDLED, one).operations == ()
+
+
 def test_a_real_update_follows_the_label() -> None:
     """As the API server sends it: Trainer's suspend, with our labels on it."""
     asked = json.loads(recorded("jobset-update"))["request"]

@@ -1,11 +1,14 @@
 """JobSet: jobs of one training, some of them after others."""
 
+from typing import Any
+
 import msgspec
 
 from trainer_kai.api.job import JobCounts, JobTemplate
 from trainer_kai.api.meta import Condition, Meta
 
 __all__ = [
+    "ClaimPolicy",
     "DependsOn",
     "FailurePolicy",
     "JobSet",
@@ -46,6 +49,12 @@ class FailurePolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
     restart_strategy: str = ""
 
 
+class ClaimPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Volume claims that a JobSet makes; here only what becomes of them when it ends."""
+
+    retention_policy: dict[str, Any] | None = None
+
+
 class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """What is to run."""
 
@@ -54,6 +63,7 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
     failure_policy: FailurePolicy | None = None
     suspend: bool = False
     managed_by: str = ""
+    volume_claim_policies: tuple[ClaimPolicy, ...] = ()
 
 
 class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
