@@ -5,9 +5,9 @@ own labels come back then, where ours outranked them: the JobSet would be of ano
 pods, and for a changed template JobSet would refuse the whole. So what was there is put back. The
 queue is not chosen again: while a JobSet runs it stays where it is.
 
-JobSet fills in, when one is made, what becomes of the volume claims at its end, and then lets nobody
-change that; Trainer applies the JobSet without it when a TrainJob is suspended or resumed, and is
-refused for ever. So that is put back too, suspended or not.
+JobSet fills in, when one is made, what becomes of the volume claims at its end, and then lets
+nobody change that; Trainer applies the JobSet without it when a TrainJob is suspended or resumed,
+and is refused for ever. So that is put back too, suspended or not.
 """
 
 from collections.abc import Iterator

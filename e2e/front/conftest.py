@@ -29,11 +29,11 @@ async def front_on(name: str, folder: Path, mode: str = "bundled") -> AsyncItera
         yield Front(cluster, *parts)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def front(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Front]:
-    """Return the chain with our processes that all tests here share; none of them is harmed."""
+    """Return the chain that all tests here share and none harms; it ends with them."""
     async with front_on("test-front", tmp_path_factory.mktemp("front")) as shared:
         yield shared
         if failed(request.config):

@@ -1,20 +1,21 @@
 """The life of a group: it follows its JobSet, survives what it should, and goes when it goes."""
 
 from collections.abc import Mapping
-from typing import Any
-
-import pytest
+from contextlib import AsyncExitStack
+from typing import Any, Final
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj
 from e2e.cluster.stages import FAIL_SECONDS
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
+from e2e.conftest import make_namespace
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import GROUP, LEAF, QUEUE, Front, carry, groups_in, pods_in, shape
 
 _APPLY = "application/apply-patch+yaml"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+_MADE: Final = (JOBSETS, PODS, PODGROUPS)  # for a TrainJob
 
 
 async def test_the_queue_follows_at_resume(front: Front, room: str) -> None:
@@ -135,30 +136,31 @@ async def test_a_part_without_replicas_is_left_out(front: Front, room: str) -> N
     assert [shape(group) for group in seen.of(PODGROUPS)] == ["2 node"]
 
 
-@pytest.mark.parametrize("how", ["Foreground", "Background", "Orphan"])
-async def test_deletion_needs_nobody_of_us(how: str, own_front: Front) -> None:
-    """With all our processes dead a TrainJob is deleted as without us."""
-    cluster = own_front.cluster
-    job = Submission("job", "deepspeed-distributed", "default", 3)
-    async with _seen(cluster, "default") as seen:
-        await cluster.api.create(job.trainjob())
-        await seen.until(lambda state: _are_assigned(state, 2), "the first pods are in the group")
+async def test_deletion_needs_nobody_of_us(own_front: Front) -> None:
+    """With all our processes dead a TrainJob is deleted as without us, in each of the three ways."""
+    api = own_front.cluster.api
+    ways = ("Foreground", "Background", "Orphan")
+    async with AsyncExitStack() as stack:
+        rooms = {}
+        for how in ways:
+            await make_namespace(own_front.cluster, how.lower())
+            seen = _seen(own_front.cluster, how.lower())
+            rooms[how] = await stack.enter_async_context(seen)
+            job = Submission("job", "deepspeed-distributed", how.lower(), 3)
+            await api.create(job.trainjob())
+        for seen in rooms.values():
+            await seen.until(lambda state: _are_assigned(state, 2), "two pods are in a group")
         await own_front.webhook.kill()
         await own_front.podgrouper.kill()
-        path = TRAINJOBS.path("default", "job")
-        await cluster.api.request("DELETE", path, {"propagationPolicy": how})
-        if how == "Orphan":
-            await seen.until(lambda _: not seen.of(TRAINJOBS), "the TrainJob is gone")
-        else:
-            await seen.until(
-                lambda state: (
-                    not any(k.resource in {TRAINJOBS, JOBSETS, PODS, PODGROUPS} for k in state)
-                ),
-                "everything is gone",
-            )
+        for how in ways:
+            path = TRAINJOBS.path(how.lower(), "job")
+            await api.request("DELETE", path, {"propagationPolicy": how})
+        for how, seen in rooms.items():
+            is_over = _has_no_trainjob if how == "Orphan" else _is_empty
+            await seen.until(is_over, f"it is gone, {how}")
 
-    kept = (len(seen.of(JOBSETS)), len(seen.of(PODS)), len(seen.of(PODGROUPS)))
-    assert kept == ((1, 2, 1) if how == "Orphan" else (0, 0, 0))
+    kept = {how: [len(seen.of(it)) for it in _MADE] for how, seen in rooms.items()}
+    assert kept == {"Foreground": [0, 0, 0], "Background": [0, 0, 0], "Orphan": [1, 2, 1]}
     await own_front.webhook.start()
     await own_front.podgrouper.start()
 
@@ -190,6 +192,14 @@ async def test_pods_made_without_admission_are_assigned(own_front: Front) -> Non
 
 def _seen(cluster: Cluster, namespace: str) -> Timeline:
     return cluster.timeline(TRAINJOBS, JOBSETS, JOBS, PODGROUPS, PODS, namespace=namespace)
+
+
+def _has_no_trainjob(state: State) -> bool:
+    return not any(key.resource == TRAINJOBS for key in state)
+
+
+def _is_empty(state: State) -> bool:
+    return _has_no_trainjob(state) and not any(key.resource in _MADE for key in state)
 
 
 def _are_assigned(state: State, count: int) -> bool:

@@ -91,6 +91,24 @@ async def closet(narrow: House) -> AsyncIterator[str]:
         yield name
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def battered(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    """Return a chain with two nodes, to do it harm that each test of a module makes good again."""
+    async with house_on("test-battered", tmp_path_factory.mktemp("battered"), 2) as shared:
+        yield shared
+        if failed(request.config):
+            shared.cluster.keep_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cell(battered: House) -> AsyncIterator[str]:
+    """Return a namespace of the test's own in there."""
+    async with _room_in(battered) as name:
+        yield name
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def own_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
     """Return a chain of the test's own with two nodes, to do it harm; settings may be given."""

@@ -31,56 +31,56 @@ class FirstTwo:
         return self.seen > 2
 
 
-async def test_killed_between_two_binds_of_a_gang(own_house: House) -> None:
+async def test_killed_between_two_binds_of_a_gang(battered: House, cell: str) -> None:
     """Whoever leads next binds the others."""
-    async with own_house.cluster.timeline(*_WATCHED, namespace="room") as seen:
-        own_house.proxy.burst(503, 1000, applies=FirstTwo(), retry_after_s=None)
-        await submit(own_house, "room", nodes=8)
+    async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
+        battered.proxy.burst(503, 1000, applies=FirstTwo(), retry_after_s=None)
+        await submit(battered, cell, nodes=8)
         await seen.until(lambda state: bound(state) == 2, "two are bound")
-        await own_house.scheduler.kill()
-        own_house.proxy.burst(503, 0)
+        await battered.scheduler.kill()
+        battered.proxy.burst(503, 0)
         await asyncio.sleep(0.5)
         assert bound(seen.state) == 2
-        await own_house.scheduler.start()
+        await battered.scheduler.start()
         await seen.until(is_complete, "the gang is Complete")
 
 
-async def test_another_takes_over(own_house: House, tmp_path: Path) -> None:
+async def test_another_takes_over(battered: House, cell: str, tmp_path: Path) -> None:
     """It knows all there is when the Lease runs out, and begins at once."""
     second = SCHEDULER._replace(name="second")
-    async with running(own_house.cluster, second, tmp_path):
-        async with own_house.cluster.timeline(*_WATCHED, namespace="room") as seen:
-            await own_house.scheduler.kill()
+    async with running(battered.cluster, second, tmp_path):
+        async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
+            await battered.scheduler.kill()
             killed_s = time.monotonic()
-            await submit(own_house, "room", nodes=8, run_for="600s")
+            await submit(battered, cell, nodes=8, run_for="600s")
             await seen.until(lambda state: bound(state) == 8, "the gang is bound")
             assert time.monotonic() - killed_s < _LEASE_S + 2.0
-        await own_house.scheduler.start()
+        await battered.scheduler.start()
 
 
-async def test_a_storm_of_refusals(own_house: House) -> None:
+async def test_a_storm_of_refusals(battered: House, cell: str) -> None:
     """429 is waited out, and fewer binds are under way meanwhile."""
-    async with own_house.cluster.timeline(*_WATCHED, namespace="room") as seen:
-        own_house.proxy.burst(429, 60, applies=lambda method, _: method == "POST")
+    async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
+        battered.proxy.burst(429, 60, applies=lambda method, _: method == "POST")
         for i in range(4):
-            await submit(own_house, "room", f"job-{i}", nodes=4)
+            await submit(battered, cell, f"job-{i}", nodes=4)
         await seen.until(is_complete, "all are Complete", 60)
-    assert not own_house.proxy.refusals_left
+    assert not battered.proxy.refusals_left
 
 
-async def test_the_api_server_is_started_again(own_house: House) -> None:
+async def test_the_api_server_is_started_again(battered: House, cell: str) -> None:
     """In the middle of the work: nothing is lost, and nothing is bound twice."""
-    apiserver = own_house.cluster.process("kube-apiserver")
-    async with own_house.cluster.timeline(*_WATCHED, namespace="room") as seen:
+    apiserver = battered.cluster.process("kube-apiserver")
+    async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
         for i in range(4):
-            await submit(own_house, "room", f"job-{i}", nodes=4, run_for="3s")
+            await submit(battered, cell, f"job-{i}", nodes=4, run_for="3s")
         await seen.until(_some_run, "some run")
     await apiserver.kill()
     apiserver.start()
-    await own_house.cluster.ready("kube-apiserver")
-    async with own_house.cluster.timeline(*_WATCHED, namespace="room") as seen:
+    await battered.cluster.ready("kube-apiserver")
+    async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
         for i in range(4, 6):
-            await submit(own_house, "room", f"job-{i}", nodes=4)
+            await submit(battered, cell, f"job-{i}", nodes=4)
         await seen.until(is_complete, "all are Complete", 90)
 
 
