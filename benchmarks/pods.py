@@ -128,10 +128,9 @@ async def drop(cluster: Cluster, namespace: str) -> None:
     """
     api = cluster.api
     await api.delete(NAMESPACES, None, namespace)
-    force = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     async with asyncio.timeout(_PATIENCE_S):
         while any(it["metadata"]["name"] == namespace for it in (await api.list(NAMESPACES))[0]):
-            await api.request("DELETE", PODS.path(namespace), force)
+            await api.kill_pods(namespace)
             await asyncio.sleep(0.2)
 
 

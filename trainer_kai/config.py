@@ -12,8 +12,7 @@ have the flag that overruled it. No setting holds a secret, and none may: all ar
 import difflib
 import re
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
@@ -148,10 +147,9 @@ def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]
 def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tuple[S, _Values]:
     reading = _Reading(model)
     flags = list(_flags(argv))
-    sections = {name[:at] for name in reading.table for at, it in enumerate(name) if it == "."}
     for it in flags:
         if isinstance(it, _Entry) and it.key == "--config":
-            reading.hear(_file(it, sections), reading.table)
+            reading.hear(_file(it, reading.table), reading.table)
     by_variable = {setting.variable: setting for setting in reading.table.values()}
     reading.hear(_variables(environ, by_variable), by_variable)
     by_flag = {setting.flag: setting for setting in reading.table.values()}
@@ -171,7 +169,7 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
         raise ConfigError(_together(reading.values, it) for it in error.errors()) from None
 
 
-def _file(flag: _Entry, known: AbstractSet[str]) -> Iterator[_Found]:
+def _file(flag: _Entry, known: Collection[str]) -> Iterator[_Found]:
     """Read the keys of a YAML file, those in a section with its name before a point."""
     if not flag.text:
         yield FieldError(flag.label, "needs a value")
@@ -193,7 +191,7 @@ def _file(flag: _Entry, known: AbstractSet[str]) -> Iterator[_Found]:
 
 
 def _mapping(
-    node: yaml.MappingNode, path: str, section: str, known: AbstractSet[str]
+    node: yaml.MappingNode, path: str, section: str, known: Collection[str]
 ) -> Iterator[_Found]:
     sections: set[str] = set()
     for key, value in node.value:
@@ -207,11 +205,13 @@ def _mapping(
             yield _Entry(name, text, f"{label} {name}")
         elif name in sections:
             yield FieldError(f"{label} {name}", "is given more than once")
-        elif isinstance(value, yaml.MappingNode) and (not section or name in known):
+        elif isinstance(value, yaml.MappingNode) and _inside(name, known):
             sections.add(name)
             yield from _mapping(value, path, name, known)
-        else:
+        elif name in known:
             yield FieldError(f"{label} {name}", "should be one value")
+        else:
+            yield _Entry(name, None, f"{label} {name}")
 
 
 def _variables(environ: Mapping[str, str], known: Container[str]) -> Iterator[_Found]:
@@ -236,12 +236,16 @@ def _flags(argv: Sequence[str]) -> Iterator[_Found]:
 
 
 def _unknown(key: str, names: Iterable[str]) -> str:
-    inside = [name for name in names if name.startswith(f"{key}.")]
+    inside = _inside(key, names)
     if inside:
         return f"is a section, with {', '.join(inside)}"
     bare = {name.removeprefix(_PREFIX): name for name in names}
     near = difflib.get_close_matches(key.removeprefix(_PREFIX), bare, n=1)
     return f"is no setting; {f'did you mean {bare[near[0]]}?' if near else '--help lists them'}"
+
+
+def _inside(section: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(f"{section}.")]
 
 
 def _told(text: str, fault: ErrorDetails) -> str:

@@ -12,7 +12,7 @@ an object. Nothing in this module knows Kubernetes or waits.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["ConfigError", "FieldError", "InvariantError", "TrainerKaiError"]
+__all__ = ["ConfigError", "FieldError", "InvariantError", "TrainerKaiError", "Unmet"]
 
 
 class TrainerKaiError(Exception):
@@ -27,6 +27,10 @@ class FieldError(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class Unmet(FieldError):
+    """What is wrong with a wish: it is told, and the wish is ignored; the object is good."""
 
 
 class ConfigError(TrainerKaiError):

@@ -16,6 +16,7 @@ from e2e.cluster.together import together
 __all__ = ["Api", "ApiError"]
 
 _CONNECTIONS = 64
+_IN_FLIGHT = 32
 _TOKEN_S = 30 * 24 * 3600  # as long as the cluster's certificates
 _APPLY = "application/apply-patch+yaml"
 _NOT_YET = (404, 429, 503)  # unknown; its storage is being set up; not served yet
@@ -148,7 +149,7 @@ class Api:
         created: Obj = await self.request("POST", resource.path(namespace), obj, query=query)
         return created
 
-    async def create_all(self, objects: Iterable[Obj], in_flight: int = 32) -> None:
+    async def create_all(self, objects: Iterable[Obj], in_flight: int = _IN_FLIGHT) -> None:
         """Create many objects, some at a time."""
         await together((self.create(obj) for obj in objects), in_flight)
 
@@ -189,6 +190,19 @@ class Api:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         await self.request("POST", PODS.path(namespace, pod, "binding"), body)
+
+    async def kill_pods(self, namespace: str) -> int:
+        """Take away the pods of a namespace without grace; return how many there were."""
+        pods, _ = await self.list(PODS, namespace)
+        await together((self._kill(namespace, pod["metadata"]["name"]) for pod in pods), _IN_FLIGHT)
+        return len(pods)
+
+    async def _kill(self, namespace: str, pod: str) -> None:
+        try:
+            await self.delete(PODS, namespace, pod, gracePeriodSeconds=0)
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
     async def service_account_token(self, namespace: str, name: str) -> str:
         """Ask for a token of a ServiceAccount, as the kubelet does for its pods."""

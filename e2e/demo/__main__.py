@@ -2,12 +2,14 @@
 
 Two teams share four nodes. What fits starts, whole; what does not is told why until another ends;
 a DeepSpeed job has its launcher's place kept. It ends by itself, with everything Complete. With
-`--hold` the chain then stays until Ctrl-C.
+`--hold` the chain then stays until Ctrl-C, or until the process is terminated.
 """
 
 import argparse
 import asyncio
+import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -44,6 +46,21 @@ _BEGUN: Final = ("grouping begins", "scheduling begins")  # a first leader waits
 _SCENE: Final = """\
        4 nodes with 8 GPUs each. team-a is owed 16 of them and may not have more;
        team-b is owed 16 and may have whatever is idle.
+"""
+_TO_TRY: Final = """
+Everything stays up until Ctrl-C, or `kill {pid}`. In another shell:
+
+  export KUBECONFIG={kubeconfig}
+  .venv/bin/trainer-kai why {waits}
+  .venv/bin/trainer-kai queue list
+  {kubectl} get podgroups
+  {kubectl} describe podgroup -l jobset.sigs.k8s.io/jobset-name={waits}
+
+A TrainJob of your own, and what the scheduler would do with all that is there:
+
+  {kubectl} apply -f e2e/demo/yours.yaml
+  .venv/bin/trainer-kai why yours
+  curl -s {snapshot} | .venv/bin/trainer-kai simulate -f -
 """
 
 
@@ -139,18 +156,20 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
 
 
 async def _hold(cluster: Cluster, console: Console, processes: Sequence[OurProcess]) -> NoReturn:
-    """Leave everything up, with somebody who waits, until Ctrl-C."""
+    """Leave everything up, with somebody who waits, until we are to end."""
+    loop, this = asyncio.get_running_loop(), asyncio.current_task()
+    assert this is not None
+    loop.add_signal_handler(signal.SIGTERM, this.cancel)
     await _submit(cluster, console, [LATE])
-    kubectl = shlex.quote(str(ensure_chain().program("kubectl")))
-    console.print(
-        f"\nEverything stays up until Ctrl-C. In another shell:\n\n"
-        f"  export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n"
-        f"  {kubectl} get podgroups\n"
-        f"  {kubectl} describe podgroup -l jobset.sigs.k8s.io/jobset-name={LATE.submission.name}\n"
-        f"  .venv/bin/trainer-kai why {LATE.submission.name}\n",
-        highlight=False,
-        soft_wrap=True,
+    snapshot = processes[-1].ready_url.replace("/readyz", "/snapshot")
+    words = _TO_TRY.format(
+        pid=os.getpid(),
+        kubeconfig=shlex.quote(str(cluster.kubeconfig)),
+        kubectl=shlex.quote(str(ensure_chain().program("kubectl"))),
+        waits=LATE.submission.name,
+        snapshot=snapshot,
     )
+    console.print(words, highlight=False, soft_wrap=True)
     while True:
         for program in cluster.processes:
             program.check()
@@ -161,13 +180,13 @@ async def _hold(cluster: Cluster, console: Console, processes: Sequence[OurProce
 def main(arguments: Sequence[str]) -> int:
     """Run the demo; Ctrl-C ends it and everything it started."""
     parser = argparse.ArgumentParser(prog="python -m e2e.demo", description=__doc__)
-    parser.add_argument("--hold", action="store_true", help="stay up until Ctrl-C")
+    parser.add_argument("--hold", action="store_true", help="stay up until Ctrl-C or SIGTERM")
     hold: bool = parser.parse_args(arguments).hold
     try:
         ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
         width = None if sys.stdout.isatty() else _PIPED_WIDTH
         return 0 if asyncio.run(show(Console(width=width), hold=hold)) else 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return 0 if hold else 130
     except (ApiError, BuildError, Gap, ProgramDied, TimeoutError) as error:
         print(f"demo: {error}", file=sys.stderr)

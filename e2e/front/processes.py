@@ -97,7 +97,7 @@ class OurProcess:
 
     def __init__(self, process: Process, ready_url: str) -> None:
         self.process = process
-        self._ready_url = ready_url
+        self.ready_url: Final = ready_url
 
     async def start(self) -> None:
         """Run it and wait until it is ready."""
@@ -120,7 +120,7 @@ class OurProcess:
             while time.monotonic() < deadline:
                 self.process.check()
                 try:
-                    async with session.get(self._ready_url) as response:
+                    async with session.get(self.ready_url) as response:
                         said = await response.text()
                         if response.status == 200:
                             return

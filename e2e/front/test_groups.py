@@ -137,7 +137,7 @@ async def test_a_part_without_replicas_is_left_out(front: Front, room: str) -> N
 
 
 async def test_deletion_needs_nobody_of_us(own_front: Front) -> None:
-    """With all our processes dead a TrainJob is deleted as without us, in each of the three ways."""
+    """With all our processes dead a TrainJob is deleted as without us, in all three ways."""
     api = own_front.cluster.api
     ways = ("Foreground", "Background", "Orphan")
     async with AsyncExitStack() as stack:

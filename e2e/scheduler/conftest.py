@@ -11,13 +11,11 @@ from typing import Final, NamedTuple
 import pytest
 import pytest_asyncio
 
-from e2e.cluster.api import Api, ApiError
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.proxy import FaultProxy
-from e2e.cluster.resources import NAMESPACES, PODS, TRAINJOBS, Obj
-from e2e.cluster.together import together
+from e2e.cluster.resources import NAMESPACES, TRAINJOBS
 from e2e.conftest import failed, make_namespace, next_name
 from e2e.front.install import install
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
@@ -129,17 +127,7 @@ async def _room_in(house: House) -> AsyncIterator[str]:
     # A namespace that is deleted is emptied at leisure, for pods are said to need 30 s to end.
     await api.request("DELETE", TRAINJOBS.path(name))
     deadline = time.monotonic() + _EMPTY_S
-    while left := (await api.list(PODS, name))[0]:
+    while await api.kill_pods(name):
         assert time.monotonic() < deadline, f"pods are left in {name}"
-        await together(_kill(api, pod) for pod in left)
         await asyncio.sleep(0.1)
     await api.delete(NAMESPACES, None, name)
-
-
-async def _kill(api: Api, pod: Obj) -> None:
-    meta = pod["metadata"]
-    try:
-        await api.delete(PODS, meta["namespace"], meta["name"], gracePeriodSeconds=0)
-    except ApiError as error:
-        if error.status != 404:
-            raise

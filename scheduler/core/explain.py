@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from scheduler.core.decision import (
@@ -23,6 +24,7 @@ _FEW: Final = 2  # changes that are told
 _MOST_TOLD: Final = 3  # of bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 _UNIT_OF: Final = {Kind.CPU: "CPU", Kind.MEMORY: "memory", Kind.GPU: "GPU"}
 _OBSTACLES: Final = {
     Obstacle.CORDONED: ("is cordoned", "are cordoned"),
@@ -109,9 +111,11 @@ def _bound(names: tuple[str, ...], it: QuotaNumbers, *, is_limit: bool) -> str:
 def _rise(names: tuple[str, ...], it: QuotaNumbers, *, is_limit: bool) -> str:
     """Return what would make room below a bound: that it rises, or that something comes back."""
     word, queue = "limit" if is_limit else "quota", names[it.queue]
-    if it.asked > it.bound:
-        return f"the {word} of queue {queue} rises to {_at_least(it.kind, it.asked)}"
     whole = it.allocated + it.asked
+    if it.asked > it.bound:
+        more, has = _at_least(it.kind, whole), _of_kind(it.kind, it.allocated)
+        meanwhile = f" (to {more} as long as it has {has})" if it.allocated else ""
+        return f"the {word} of queue {queue} rises to {_at_least(it.kind, it.asked)}{meanwhile}"
     over = whole - it.bound
     back = f"{_at_least(it.kind, over)} of {'' if is_limit else 'that in '}queue {queue}"
     are = _is_or_are(it.kind, over)
@@ -203,13 +207,13 @@ def _lack_of_room(axes: Axes, numbers: NodeNumbers, count: int) -> str:
 
 
 def _remedy(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
-    change = _some_change(axes, numbers, shape)
     if Obstacle.ROOM not in numbers.counts:
-        return change
-    if numbers.seats < numbers.left:
-        return f"Even with nobody else there, {_too_few(numbers)}. {change}"
+        return _some_change(axes, numbers, shape)
     lacking = sorted(numbers.lacking)
     asked = {r: shape.request[r] * numbers.left for r in lacking}
+    if numbers.seats < numbers.left:
+        change = _some_change(axes, numbers, shape, asked)
+        return f"Even with nobody else there, {_too_few(numbers)}. {change}"
     room = _room(axes, numbers, asked)
     if numbers.verdict == Verdict.FRAGMENTED:
         return f"There is enough in all, but in pieces: it can start when {room}"
@@ -240,8 +244,13 @@ def _room(axes: Axes, numbers: NodeNumbers, asked: dict[int, int]) -> str:
     return f"{who} room for {numbers.left} such pods ({needs})"
 
 
-def _some_change(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
-    """Say what could open a node to it, the nearest first; of each node only one thing is known."""
+def _some_change(
+    axes: Axes, numbers: NodeNumbers, shape: Shape, asked: Mapping[int, int] = _NOTHING
+) -> str:
+    """Say what could open a node to it, the nearest first; of each node only one thing is known.
+
+    One node more may not be enough for many pods, or while others have the room beside it.
+    """
     counts, own = numbers.counts, numbers.own
     foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
     if {*numbers.small} == {axes.pods}:  # each pod needs a place
@@ -251,7 +260,11 @@ def _some_change(axes: Axes, numbers: NodeNumbers, shape: Shape) -> str:
         changes.append("a node that matches is added")
     if not changes:
         return "It can never start: its own pods are in each other's way"
-    return f"It can start when {_or(changes)}"
+    if numbers.left == 1:
+        return f"It can start when {_or(changes)}"
+    needs = _listed(_amount(axes, r, n) for r, n in asked.items())
+    room = f"room for {numbers.left} such pods{needs and f' ({needs})'}"
+    return f"It can start when {_or(changes)}, and there is then {room}"
 
 
 def _for_kai(axes: Axes, numbers: NodeNumbers) -> Iterator[str]:

@@ -32,7 +32,7 @@ from trainer_kai.kube.request import Write
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.demand import spell
 
-__all__ = ["Reporter"]
+__all__ = ["Reporter", "numbers_pause_s"]
 
 _STATUS: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
 _MARK: Final = Write(field_manager="trainer-kai-unschedulable", subresource="status", force=True)
@@ -41,9 +41,12 @@ _TYPE: Final = "UnschedulableOnNodePool"
 _POOL: Final = "default"
 _SOON_S: Final = 0.3  # a verdict that stands for so long is one
 _MISSING_S: Final = 3.0  # pods are missing from every group for a moment, while they are made
+_MISSING_MOST_S: Final = 15.0  # even if more and more come
 _TICK_S: Final = 1e-3  # a shorter time is none
 _USE_S: Final = 1.0  # what is used is summed up now and then
-_NUMBERS_S: Final = 15.0  # and so are numbers in sentences
+_NUMBERS_S: Final = 3.0  # and so are numbers in sentences,
+_NUMBERS_PER_S: Final = 50  # so many in all
+_EVENT_S: Final = 15.0  # events stay, so of them there are fewer
 _WORKERS: Final = 8
 
 _What = Literal["group", "pod", "queue"]
@@ -74,6 +77,7 @@ class Reporter:
         self._marked: dict[Key, set[Key]] = {}  # by group: its pods
         self._mark_of: dict[Key, Key] = {}  # pod → group
         self._said_s: dict[Key, float] = {}  # when a group was told last
+        self._posted_s: dict[Key, float] = {}  # and by an event
         self._since_s: dict[Key, tuple[float, float]] = {}  # pods are missing; as many as now are
         self._has_begun = False
         self._queue: WorkQueue[_Subject] = WorkQueue(
@@ -136,6 +140,7 @@ class Reporter:
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
             self._said_s.pop(key, None)
+            self._posted_s.pop(key, None)
             return None
         rest_s = self._rest_s(key)
         conditions = None if rest_s else self._conditions(group, said)
@@ -148,17 +153,28 @@ class Reporter:
         if conditions and said is not None:
             self._said_s[key] = self._client.clock.monotonic_s()
             self._tell(group, said)
+        elif conditions == [] and self._live.use_of(key)[0]:
+            self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
         if rest_s:
             return Requeue.after(rest_s)
-        return Requeue.after(_NUMBERS_S) if not fields and _is_older(group, said) else None
+        if conditions is not None or not _is_older(group, said):
+            return None
+        return Requeue.after(self._numbers_s(key))
 
     def _rest_s(self, group: Key) -> float:
         """Return for how long it is not said yet that pods of a group are missing."""
         if group not in self._since_s:
             return 0.0
         first_s, last_s = self._since_s[group]
-        until_s = min(last_s + _MISSING_S, first_s + _NUMBERS_S)
+        until_s = min(last_s + _MISSING_S, first_s + _MISSING_MOST_S)
         rest_s = until_s - self._client.clock.monotonic_s()
+        return rest_s if rest_s > _TICK_S else 0.0
+
+    def _numbers_s(self, group: Key) -> float:
+        """Return how long until numbers alone may be said anew to a group."""
+        now_s = self._client.clock.monotonic_s()
+        said_s = self._said_s.setdefault(group, now_s)
+        rest_s = said_s + numbers_pause_s(len(self._told.units)) - now_s
         return rest_s if rest_s > _TICK_S else 0.0
 
     def _conditions(self, group: PodGroup, said: Said | None) -> list[dict[str, Any]] | None:
@@ -166,17 +182,18 @@ class Reporter:
         has = group.status.scheduling_conditions
         if said is None or said.has_begun:
             return [] if has else None
-        ours = has[-1] if has else None
-        if ours is not None and not _is_news(ours, said):
-            now_s, key = self._client.clock.monotonic_s(), group.metadata.key
-            is_old = now_s - self._said_s.setdefault(key, now_s) >= _NUMBERS_S
-            if ours.message == said.sentence or not is_old:
-                return None
-        number = max((_number(it.transition_id) for it in has), default=0) + 1
         kept = [_spelt(it) for it in has if (it.type, it.node_pool) != (_TYPE, _POOL)]
-        return [*kept, self._condition(said, number)]
+        ours = has[-1] if has else None
+        if ours is None or _is_news(ours, said):
+            self._posted_s.pop(group.metadata.key, None)
+            number = max((_number(it.transition_id) for it in has), default=0) + 1
+            since = self._client.clock.now().isoformat(timespec="seconds")
+            return [*kept, self._condition(said, str(number), since)]
+        if ours.message == said.sentence or self._numbers_s(group.metadata.key):
+            return None
+        return [*kept, self._condition(said, ours.transition_id, ours.last_transition_time)]
 
-    def _condition(self, said: Said, number: int) -> dict[str, Any]:
+    def _condition(self, said: Said, number: str, since: str | None) -> dict[str, Any]:
         return {
             "type": _TYPE,
             "nodePool": _POOL,
@@ -187,8 +204,8 @@ class Reporter:
                 {"reason": said.kai_reason, "message": said.kai_message},
                 {"reason": said.title, "message": said.sentence},
             ],
-            "transitionID": str(number),
-            "lastTransitionTime": self._client.clock.now().isoformat(timespec="seconds"),
+            "transitionID": number,
+            "lastTransitionTime": since,
         }
 
     def _use(self, group: PodGroup) -> dict[str, Any] | None:
@@ -202,15 +219,22 @@ class Reporter:
         return {what: {**gone, **amounts} for what, amounts in now.items()}
 
     def _tell(self, group: PodGroup, said: Said) -> None:
-        message = f"{said.title}: {said.sentence}"
+        """Tell by an event why it waits; a new number alone only now and then."""
+        now_s, key = self._client.clock.monotonic_s(), group.metadata.key
+        if now_s - self._posted_s.get(key, -_EVENT_S) >= _EVENT_S:
+            self._posted_s[key] = now_s
+            self._post(group, "Unschedulable", "Waiting", f"{said.title}: {said.sentence}")
+
+    def _post(self, group: PodGroup, reason: str, of_job: str, message: str) -> None:
+        """Post an event about a group, and about its TrainJob."""
         meta = group.metadata
         regarding = Regarding(
             PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
         )
-        self._recorder.post(regarding, "Unschedulable", message)
+        self._recorder.post(regarding, reason, message)
         job = trainjob_of(self._live, group)
         if job is not None:
-            self._recorder.post(job, "Waiting", message)
+            self._recorder.post(job, of_job, message)
 
     def _begin(self) -> None:
         """Look at whatever was said before we led, now that it is known what is so."""
@@ -278,6 +302,11 @@ class Reporter:
         }
         body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
         await self._client.merge(QUEUES, key, body, _STATUS)
+
+
+def numbers_pause_s(waiting: int) -> float:
+    """Return how long numbers stand as they were said, where so many groups wait."""
+    return max(_NUMBERS_S, waiting / _NUMBERS_PER_S)
 
 
 def _uses(status: QueueStatus) -> tuple[object, ...]:

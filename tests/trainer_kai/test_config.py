@@ -192,6 +192,16 @@ FAULTS: list[Case[Sources, list[str]]] = [
         ["FILE:1 health: is a section, with health.address, health.port"],
     ),
     Case(
+        "sections that do not exist",
+        ("foo: {}\nlogs: {level: debug}\nlog: {lvl: {}, far: []}\nhealth: {}", {}, []),
+        [
+            "FILE:1 foo: is no setting; --help lists them",
+            "FILE:2 logs: is no setting; --help lists them",
+            "FILE:3 log.lvl: is no setting; did you mean log.level?",
+            "FILE:3 log.far: is no setting; did you mean log.format?",
+        ],
+    ),
+    Case(
         "a setting with several values",
         ("context: [a, b]\nlog: {level: {a: b}}", {}, []),
         ["FILE:1 context: should be one value", "FILE:2 log.level: should be one value"],

@@ -25,7 +25,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
-from trainer_kai.errors import FieldError
+from trainer_kai.errors import FieldError, Unmet
 
 __all__ = [
     "PREEMPTIBILITIES",
@@ -76,14 +76,14 @@ def annotation_wish_faults(annotations: Mapping[str, str], path: str) -> Iterato
     shares = GPU_FRACTION in annotations or GPU_MEMORY in annotations
     if GPU_FRACTION_DEVICES in annotations and not shares:
         message = f"only together with {GPU_FRACTION} or {GPU_MEMORY}"
-        yield FieldError(f"{path}[{GPU_FRACTION_DEVICES}]", message)
+        yield Unmet(f"{path}[{GPU_FRACTION_DEVICES}]", message)
     if annotations.get(MPS) == "true" and not shares:
-        yield FieldError(f"{path}[{MPS}]", f"only together with {GPU_FRACTION} or {GPU_MEMORY}")
+        yield Unmet(f"{path}[{MPS}]", f"only together with {GPU_FRACTION} or {GPU_MEMORY}")
     if GPU_FRACTION in annotations and GPU_MEMORY in annotations:
-        yield FieldError(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
+        yield Unmet(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
     for name in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         if name in annotations and TOPOLOGY not in annotations:
-            yield FieldError(f"{path}[{name}]", f"only together with {TOPOLOGY}")
+            yield Unmet(f"{path}[{name}]", f"only together with {TOPOLOGY}")
 
 
 def _faults(
@@ -92,7 +92,11 @@ def _faults(
     for name, rule in rules.items():
         fault = rule(given[name]) if name in given else None
         if fault:
-            yield FieldError(f"{path}[{name}]", fault)
+            yield Unmet(f"{path}[{name}]", fault)
+
+
+def _queue(text: str) -> str | None:
+    return dns_subdomain_fault(text) if text else None  # an empty one names none
 
 
 def _count(text: str) -> str | None:
@@ -124,7 +128,7 @@ def _grace(text: str) -> str | None:
 
 
 _LABELS: Final[Mapping[str, Callable[[str], str | None]]] = {
-    QUEUE: dns_subdomain_fault,
+    QUEUE: _queue,
     PREEMPTIBILITY: preemptibility_fault,
     PRIORITY_CLASS_NAME: dns_subdomain_fault,
 }

@@ -196,8 +196,13 @@ def _more(part: Part, more: int) -> str:
 def _state(units: Iterable[UnitAnswer], suspended: Reason | None, reason: Reason | None) -> State:
     if suspended:
         return State.SUSPENDED
-    states = {unit.state for unit in units}
-    return State.WAITS if reason or State.WAITS in states or not states else State.RUNS
+    units = tuple(units)
+    if reason or not units:
+        return State.WAITS
+    waiting = [it.reason for it in units if it.state == State.WAITS]
+    runs = any(it.state == State.RUNS for it in units)
+    on_its_way = runs and all(it and it.title == Title.WAITING_FOR_STAGE for it in waiting)
+    return State.WAITS if waiting and not on_its_way else State.RUNS
 
 
 def _runtime(found: Found) -> str:
@@ -214,6 +219,9 @@ def _queue(found: Found) -> str:
 
 
 def _notes(found: Found) -> Iterable[str]:
+    label = found.trainjob.metadata.labels.get(QUEUE, "") if found.trainjob else ""
+    if label and any(group.spec.queue != label for group in found.groups):
+        yield f"its label names queue {label} now; that counts once it is suspended and resumed"
     for it in (found.trainjob, found.jobset):
         if it is not None and it.metadata.deletion_timestamp:
             kind = "TrainJob" if it is found.trainjob else "JobSet"

@@ -4,7 +4,7 @@ Our structs hold the fields that we read. For those named here it is known what 
 that whatever is neither is told; elsewhere only what resembles a field that we read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import inspect
 
 from trainer_kai.cli.documents import Document
+from trainer_kai.errors import FieldError, Unmet
 
 __all__ = ["BESIDE", "Remarks", "Strange", "strange"]
 
@@ -36,7 +37,8 @@ BESIDE: Final[Mapping[str, str]] = {
     "Ephemeral": "volumeClaimTemplate",
     "FailurePolicy": "rules",
     "JobCounts": "jobRestarts jobRestartsCountTowardsMax",
-    "JobSetSpec": "coordinator network successPolicy ttlSecondsAfterFinished volumeClaimPolicies",
+    "JobSetSpec": "coordinator network successPolicy ttlSecondsAfterFinished",
+    "ClaimPolicy": "templates",
     "JobSetStatus": "currentInPlaceRestartAttempt previousInPlaceRestartAttempt "
     "restartsCountTowardsMax",
     "JobSpec": "activeDeadlineSeconds backoffLimitPerIndex manualSelector maxFailedIndexes "
@@ -64,6 +66,8 @@ BESIDE: Final[Mapping[str, str]] = {
 }
 # Further fields that only resemble one of ours.
 _RESEMBLING: Final[Mapping[str, str]] = {"VolumeClaimSpec": "volumeMode"}
+# What nodes and pods have in their conditions, and others not.
+_ELSEWHERE: Final[Mapping[str, str]] = {"Condition": "lastHeartbeatTime lastProbeTime"}
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICIES: Final = ("Honor", "Ignore")
 _WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -98,6 +102,15 @@ class Remarks:
         """Look at an object."""
         for it in dict.fromkeys(strange(struct, document.fields)):
             self._found.setdefault((document.file, document.kind, it), []).append(str(document))
+
+    def sift(self, document: Document, faults: Iterable[FieldError]) -> Iterator[FieldError]:
+        """Yield what is wrong with an object; take note of what harms nobody."""
+        for fault in faults:
+            if isinstance(fault, Unmet):
+                it = Strange(fault.path, f"{fault.message}; it is ignored")
+                self._found.setdefault((document.file, document.kind, it), []).append(str(document))
+            else:
+                yield FieldError(str(document), str(fault))
 
     def lines(self) -> Iterator[str]:
         """Yield them in an order that is not that of the objects."""
@@ -165,7 +178,7 @@ def _shape(struct: type) -> _Shape:
     assert isinstance(whole, inspect.StructType)
     name = struct.__name__
     read = frozenset(field.encode_name for field in whole.fields)
-    beside = f"{BESIDE.get(name, '')} {_RESEMBLING.get(name, '')}".split()
+    beside = " ".join(it.get(name, "") for it in (BESIDE, _RESEMBLING, _ELSEWHERE)).split()
     below = ((field.encode_name, _bare(field.type)) for field in whole.fields)
     return _Shape(
         read=read,

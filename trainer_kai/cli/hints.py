@@ -11,11 +11,17 @@ import msgspec
 from scheduler.state.cluster import Cluster
 from scheduler.state.standing import default_priority
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ANTICIPATED, NODE_POOL, POD_GROUP, PRIORITY_CLASS_NAME
+from trainer_kai.api.names import (
+    ANTICIPATED,
+    DEFAULT_SCHEDULER,
+    NODE_POOL,
+    POD_GROUP,
+    PRIORITY_CLASS_NAME,
+)
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.anticipated import After, read_anticipated
 
-__all__ = ["hints", "in_no_file", "not_looked_at"]
+__all__ = ["hints", "in_no_file", "left_to_others", "not_looked_at"]
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and its value
@@ -44,6 +50,18 @@ def in_no_file(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
         nodes = f"Node {first} and {more} more are" if more else f"Node {first} is"
         yield f"{nodes} in no file, though pods run there: {_some(beyond)}"
     yield from _classes(cluster, scheduler_name)
+
+
+def left_to_others(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+    """Yield which schedulers the pods of groups wait for that are not ours."""
+    theirs: dict[str, set[Key]] = {}
+    for key, pod in cluster.pods.items():
+        asked = pod.spec.scheduler_name
+        waits = not pod.spec.node_name and pod.status.phase not in _OVER
+        if asked != scheduler_name and waits and POD_GROUP in pod.metadata.annotations:
+            theirs.setdefault(asked or DEFAULT_SCHEDULER, set()).add(key)
+    for name in sorted(theirs):
+        yield f"{_some(theirs[name])} in a group: left to {name}, for this is {scheduler_name}"
 
 
 def _classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ their order: the namespace `default`, and for a uid the name.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["Given", "read_objects", "with_devices"]
 
+_ALIKE: Final = 0.85
 _SHELVES: Final = {  # where a cluster has them
     "Node": "nodes",
     "Pod": "pods",
@@ -64,9 +66,9 @@ def read_objects(documents: Iterable[Document]) -> Given:
     for document in documents:
         kind = (document.group, document.kind)
         if kind not in KINDS and kind not in OPAQUE:
-            ignored[f"ignored: {_spelt(document)}"] += 1
+            ignored[f"ignored: {_spelt(document)}{_near(document)}"] += 1
             continue
-        told = [*_add(found, document, kind)]
+        told = [*_add(found, document, kind, remarks)]
         faults += told
         if kind in KINDS:
             remarks.add(document, KINDS[kind].resource.struct)
@@ -88,10 +90,20 @@ def _spelt(document: Document) -> str:
     return f"{version} {document.kind}" if document.kind else "an object without a kind"
 
 
+def _near(document: Document) -> str:
+    """Name the kind that a mistyped one resembles."""
+    version = document.fields.get("apiVersion", "")
+    known = [kind for (_, kind), it in KINDS.items() if it.resource.api_version == version]
+    by_lower = {kind.lower(): kind for kind in known}
+    found = get_close_matches(document.kind.lower(), by_lower, 1, _ALIKE)
+    return f"; there is {version} {by_lower[found[0]]}" if found else ""
+
+
 def _add(
     found: dict[tuple[str, str, Key], tuple[Document, Any]],
     document: Document,
     kind: tuple[str, str],
+    remarks: Remarks,
 ) -> Iterator[FieldError]:
     """Add an object to those that were found; yield what is wrong with it."""
     try:
@@ -115,7 +127,7 @@ def _add(
         yield from error.faults
         return
     found[*kind, key] = whole, it
-    yield from (FieldError(str(whole), str(fault)) for fault in faults_of(kind, it))
+    yield from remarks.sift(whole, faults_of(kind, it))
 
 
 def _newest(fields: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.cli.ending import NodeEnd
 from trainer_kai.cli.queuetables import queue_tables
 from trainer_kai.cli.simulation import Outcome
-from trainer_kai.cli.table import WIDEST, cut, fitted, wrapped
+from trainer_kai.cli.table import WIDEST, cut, fitted, without_uids, wrapped
 
 __all__ = ["bar", "picture"]
 
@@ -47,7 +47,7 @@ def _units(outcome: Outcome, width: int) -> str:
         key = Key(group["namespace"], group["name"])
         placed, waiting = outcome.counts.get(key, (0, 0))
         queue, verdict = cut(group["queue"], _QUEUE), group["verdict"] or "-"
-        rows.append((str(key), queue, str(placed), str(waiting), verdict))
+        rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
     head, *lines = fitted(("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows).splitlines()
     text = [head]
     for group, line in zip(shown, lines, strict=True):

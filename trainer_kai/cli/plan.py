@@ -117,7 +117,7 @@ def _read(files: Iterable[str], namespace: str) -> _Given:
         except ConfigError as error:
             faults += error.faults
             continue
-        faults += (FieldError(str(whole), str(fault)) for fault in faults_of(kind, it))
+        faults += remarks.sift(whole, faults_of(kind, it))
         _add(given, document.kind, it)
     for line in remarks.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)

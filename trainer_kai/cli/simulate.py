@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.names import DEFAULT_QUEUE
 from trainer_kai.cli.documents import called, read_files
 from trainer_kai.cli.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
@@ -45,22 +46,43 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="NAMES",
         help="such as allocate,reclaim",
     )
-    parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row")
-    parser.add_argument("--now", default="", metavar="RFC3339", help="the newest time in the input")
+    parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row (1)")
     parser.add_argument(
-        "--evicted-pods", choices=("recreate", "vanish"), default="recreate", help="between cycles"
+        "--now", default="", metavar="RFC3339", help="else it is the newest time in the input"
+    )
+    site = "as the processes of the site are told"
+    parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
+    parser.add_argument(
+        "--evicted-pods",
+        choices=("recreate", "vanish"),
+        default="recreate",
+        help="what becomes of them between cycles (recreate)",
     )
     parser.add_argument(
         "--terminating-pods",
         choices=("finish", "keep"),
         default="finish",
-        help="those that are going in the input, between cycles",
+        help="what becomes between cycles of those that are going in the input (finish)",
     )
     parser.add_argument(
-        "--nominations", choices=("drop", "keep"), default="drop", help="between cycles"
+        "--nominations",
+        choices=("drop", "keep"),
+        default="drop",
+        help="what becomes of them between cycles (drop)",
     )
-    parser.add_argument("--staleness-grace-period", default="60s", metavar="DURATION")
-    parser.add_argument("--stuck-in-releasing-threshold", default="120s", metavar="DURATION")
+    parser.add_argument(
+        "--staleness-grace-period",
+        default="60s",
+        metavar="DURATION",
+        help="how long a unit may run in part (60s)",
+    )
+    parser.add_argument(
+        "--stuck-in-releasing-threshold",
+        default="120s",
+        metavar="DURATION",
+        help="after so long a pod that is going counts as there (120s)",
+    )
     parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
     parser.add_argument("--stats", action="store_true", help="how long it took, in the JSON")
     parser.set_defaults(run=_run)
@@ -126,6 +148,8 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         staleness_grace_s=grace,
         stuck_in_releasing_s=stuck,
         stats=args.stats,
+        scheduler_name=args.scheduler_name,
+        default_queue=args.default_queue,
     )
 
 

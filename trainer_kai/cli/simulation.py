@@ -25,7 +25,7 @@ from trainer_kai.cli.completion import Binding, finish, settle
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import Ending, ending
 from trainer_kai.cli.grouping import group_workloads
-from trainer_kai.cli.hints import hints, in_no_file, not_looked_at
+from trainer_kai.cli.hints import hints, in_no_file, left_to_others, not_looked_at
 from trainer_kai.cli.objects import read_objects
 from trainer_kai.cli.protocol import cycle_json, evictions_of, own_group, phase_of, states_json
 from trainer_kai.cli.site import Site, site_of
@@ -103,7 +103,8 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
     )
     cluster = given.cluster
     unknown = in_no_file(cluster, site.scheduler_name)
-    notes = (*given.notes, *unknown, *not_looked_at(cluster), *site.notes)
+    others = left_to_others(cluster, site.scheduler_name)
+    notes = (*given.notes, *unknown, *others, *not_looked_at(cluster), *site.notes)
     return Scene(cluster, site, terms, notes)
 
 

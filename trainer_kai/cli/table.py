@@ -1,17 +1,19 @@
 """Columns for people, in plain text: it can be copied, searched and piped."""
 
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["WIDEST", "cut", "fitted", "screen_width", "table", "wrapped"]
+__all__ = ["WIDEST", "cut", "fitted", "screen_width", "table", "without_uids", "wrapped"]
 
 WIDEST: Final = 100
 _NARROWEST: Final = 60
 _LEAST: Final = 16  # to which a name is cut
 _GAP: Final = "   "
+_UID: Final = re.compile(r"([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def screen_width() -> int:
@@ -36,6 +38,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def without_uids(text: str) -> str:
+    """Return a name with only the beginning of the uids in it."""
+    return _UID.sub(r"\1…", text)
 
 
 def cut(text: str, width: int) -> str:

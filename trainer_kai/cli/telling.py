@@ -1,6 +1,5 @@
 """An answer to `why` as people read it, and as programs do."""
 
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
@@ -8,12 +7,11 @@ from typing import Any, Final
 from trainer_kai.cli.answer import Answer, UnitAnswer
 from trainer_kai.cli.parts import Heads
 from trainer_kai.cli.reasons import Reason, moment
-from trainer_kai.cli.table import table, wrapped
+from trainer_kai.cli.table import table, without_uids, wrapped
 
 __all__ = ["as_json", "as_text"]
 
 _SCHEMA: Final = "trainer-kai/why/v1"
-_UID: Final = re.compile(r"([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _HEADINGS: Final = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STATE", "PODS")
 _DO: Final = {
@@ -61,7 +59,7 @@ def _units(told: Answer, width: int) -> Iterator[str]:
     rows = [
         (
             unit.part.stage,
-            _UID.sub(r"\1…", unit.part.group) or "-",
+            without_uids(unit.part.group) or "-",
             unit.part.after or "-",
             unit.part.members,
             unit.state.value,

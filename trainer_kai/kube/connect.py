@@ -3,15 +3,18 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from trainer_kai.clock import Clock, SystemClock
 from trainer_kai.kube.access import Access
-from trainer_kai.kube.client import Client, Observer, Unobserved
+from trainer_kai.kube.client import Client, Observer, Patience, Unobserved
 from trainer_kai.kube.locate import find_access
 from trainer_kai.kube.single import SingleTransport
 from trainer_kai.kube.transport import Transport
 
 __all__ = ["command_client", "process_client"]
+
+_IN_PERSON: Final = Patience(total_s=5.0)  # somebody waits for the answer
 
 
 @asynccontextmanager
@@ -33,7 +36,7 @@ async def command_client(*, kubeconfig: str = "", context: str = "") -> AsyncIte
     access = await find_access(os.environ, clock, kubeconfig=kubeconfig, context=context)
     roundabout = access.proxy or access.trust.server_name
     transport = _pooled(access) if roundabout else SingleTransport(access)
-    client = Client(access, transport, clock, Unobserved())
+    client = Client(access, transport, clock, Unobserved(), patience=_IN_PERSON)
     try:
         yield client
     finally:

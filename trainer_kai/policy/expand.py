@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from trainer_kai.api.container import Container, ContainerPort, Resources
-from trainer_kai.api.jobset import FailurePolicy, JobSet, JobSetSpec, ReplicatedJob
+from trainer_kai.api.jobset import ClaimPolicy, FailurePolicy, JobSet, JobSetSpec, ReplicatedJob
 from trainer_kai.api.meta import Meta, OwnerReference, TemplateMeta
 from trainer_kai.api.names import (
     ANCESTOR_STEP,
@@ -58,6 +58,7 @@ def expand(job: TrainJob, runtime: Runtime) -> Expansion:
         replicated_jobs=built,
         failure_policy=_failure_policy(template.spec.failure_policy),
         suspend=job.spec.suspend,
+        volume_claim_policies=tuple(map(_claims, template.spec.volume_claim_policies)),
     )
     jobset = JobSet(metadata=_metadata(job, template.metadata), spec=spec)
     return Expansion(jobset, tuple(_faults(job, runtime, spec)))
@@ -84,6 +85,12 @@ def _failure_policy(policy: FailurePolicy | None) -> FailurePolicy | None:
     if policy is None or policy.restart_strategy:
         return policy
     return replace(policy, restart_strategy="Recreate")
+
+
+def _claims(policy: ClaimPolicy) -> ClaimPolicy:
+    return ClaimPolicy(
+        retention_policy={"whenDeleted": "Delete", **(policy.retention_policy or {})}
+    )
 
 
 def _step(job: ReplicatedJob) -> str:

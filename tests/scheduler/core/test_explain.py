@@ -80,6 +80,7 @@ SHORT: Final[dict[str, Any]] = {
 }
 ASKS: Final = "it asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes"
 ADDED: Final = "a node that matches is added"
+AND_THEN: Final = ", and there is then room for 2 such pods (1 CPU, 16 GPU)"
 NO_MATCH, SCATTERED, NO_ROOM = Verdict.NO_NODE_MATCHES, Verdict.FRAGMENTED, Verdict.NO_CAPACITY
 
 # a rejection -> the sentence
@@ -251,14 +252,15 @@ SENTENCES: list[Case[Rejection, str]] = [
         "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
         "pods is placed, of 4 nodes 2 lack room (at most 4 GPU, 0.25 CPU free on one), 1 is "
         "cordoned. Even with nobody else there, there is room for only 2 of 3 pods. It can start "
-        f"when a node is uncordoned, or {ADDED}",
+        f"when a node is uncordoned, or {ADDED}{AND_THEN}",
     ),
     Case(
         "too little for those of one kind",
         nodes(NO_ROOM, {Obstacle.ROOM: 4}, **SHORT, needed=9, placed=1, left=2),
         "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
         "pods is placed, of 4 nodes 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
-        f"nobody else there, there is room for only 1 of 2 such pods. It can start when {ADDED}",
+        f"nobody else there, there is room for only 1 of 2 such pods. It can start when {ADDED}"
+        f"{AND_THEN}",
     ),
     Case(
         "none for those of one kind",
@@ -266,7 +268,14 @@ SENTENCES: list[Case[Rejection, str]] = [
         "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
         "pods is placed, of 4 nodes 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
         "nobody else there, there is no room for such a pod beside its own. It can start when "
-        f"{ADDED}",
+        f"{ADDED}{AND_THEN}",
+    ),
+    Case(
+        "many of them on nodes that are closed to it",
+        nodes(NO_MATCH, {Obstacle.CORDONED: 4}, needed=3, placed=1, left=2),
+        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
+        "pods is placed, of 4 nodes 4 are cordoned. It can start when a node is uncordoned, or "
+        f"{ADDED}, and there is then room for 2 such pods",
     ),
     Case(
         "in pieces",

@@ -51,8 +51,8 @@ SENTENCES: list[Case[Rejection, str]] = [
         "what has to be given back is rounded up",
         bound(Verdict.EXCEEDS_LIMIT, Kind.MEMORY, GIB, GIB, GIB + 1),
         "queue team may have at most 1 GiB memory and has 1 GiB memory; 1.001 GiB memory more are "
-        "needed. It can never start unless the limit of queue team rises to 1.001 GiB memory, or "
-        "it asks for less",
+        "needed. It can never start unless the limit of queue team rises to 1.001 GiB memory (to "
+        "2.001 GiB memory as long as it has 1 GiB memory), or it asks for less",
     ),
     Case(
         "as much as the limit is possible",

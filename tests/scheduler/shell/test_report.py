@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from scheduler.shell.report import numbers_pause_s
 from tests.scheduler.shell.conftest import House
 from tests.support.clusters import group, node, pod, queue
 from tests.support.fakecluster import Fields
@@ -61,6 +62,7 @@ async def test_it_is_taken_back(house: House) -> None:
 
         assert conditions(house) == []
         assert len(house.api.where()) == 2
+        assert house.events() == [("PodGroup g", "Unschedulable"), ("PodGroup g", "Scheduled")]
 
 
 async def test_another_verdict_is_news_and_another_number_is_not(house: House) -> None:
@@ -170,19 +172,29 @@ async def test_gauges_have_the_names_of_kai(house: House) -> None:
 
 
 async def test_numbers_are_said_anew_now_and_then(house: House) -> None:
-    """They were true when they were said; after a while they are not."""
-    house.api.put(node("a", gpu=0), node("b", gpu=1), *waiting(4))
+    """They were true when they were said; soon they are not, however often they change."""
+    house.api.put(node("a", gpu=1), *waiting(9))
     async with house.leading():
-        await house.passes(3)
+        await house.passes(2)
         (before,) = conditions(house)
         house.api.put(node("a", gpu=2))
-        await house.passes(3)
+        await house.passes(1)
         assert conditions(house) == [before]
-        await house.passes(30)
+        for gpus in range(3, 6):
+            house.api.put(node("a", gpu=gpus))
+            await house.passes(1)
         (after,) = conditions(house)
 
         assert after["message"] != before["message"]
+        stays = ("transitionID", "lastTransitionTime")
+        assert [after[it] for it in stays] == [before[it] for it in stays]
         assert after["reasons"][1]["reason"] == before["reasons"][1]["reason"]
+        assert house.events() == [("PodGroup g", "Unschedulable")]
+
+
+def test_the_more_wait_the_less_often_numbers_are_said() -> None:
+    """Many groups, of which each would be told every few seconds, are many writes."""
+    assert [numbers_pause_s(units) for units in (0, 1, 150, 151, 1000)] == [3, 3, 3, 3.02, 20]
 
 
 async def test_what_the_one_before_marked_is_taken_back(house: House) -> None:

@@ -139,7 +139,9 @@ def test_a_real_node_and_claim_are_not_strange() -> None:
     names = (
         "addresses capacity config daemonEndpoints features images nodeInfo phase runtimeHandlers"
     )
-    status = dict.fromkeys((*names.split(), "volumesAttached", "volumesInUse"), "x")
+    status: dict[str, Any] = dict.fromkeys((*names.split(), "volumesAttached", "volumesInUse"), "x")
+    times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
+    status["conditions"] = [{"type": "Ready", "status": "True", **times}]
     metadata = {"name": "c", "generateName": "c", "managedFields": [], "finalizers": []}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
     claim |= {"spec": {"volumeMode": "Filesystem", "dataSource": {}, "selector": {}}}

@@ -162,11 +162,14 @@ def test_what_is_not_read_is_told() -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
 
-    given = read(secret, {**secret, "metadata": {"name": "t"}}, claim, {"metadata": {}})
+    typo = {**node("n"), "kind": "node"}
+
+    given = read(secret, {**secret, "metadata": {"name": "t"}}, claim, {"metadata": {}}, typo)
 
     assert given.notes == [
         "ignored: an object without a kind (1)",
         "ignored: v1 Secret (2)",
+        "ignored: v1 node; there is v1 Node (1)",
         "read, but nothing is decided by it yet: resource.k8s.io/v1 ResourceClaim (1)",
     ]
 

@@ -16,7 +16,7 @@ from scheduler.policies.registry import ACTIONS, ALL_ACTIONS
 from tests.support.case import Case, ids
 from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
-from tests.support.world import group, node, pod, queue, shard
+from tests.support.world import group, node, pod, queue, shard, staged, trainjob
 
 SITE = [
     queue("all", 8),
@@ -289,6 +289,57 @@ def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) ->
 
     assert found.returncode == 0
     assert b"ppp?" in found.stdout
+
+
+def test_pods_of_groups_that_are_left_to_others_are_told(terminal: Terminal) -> None:
+    """Else they look like some of ours that nobody says anything of."""
+    theirs, bound, alone, nobodys = (
+        pod("b", "a"),
+        pod("c", "a", on="node-1"),
+        pod("d"),
+        pod("e", "a"),
+    )
+    for it in (theirs, bound, alone):
+        it["spec"]["schedulerName"] = "kai-sched"
+    del nobodys["spec"]["schedulerName"]
+    file = terminal.write("a.yaml", *SITE, group("a"), pod("a", "a"), theirs, bound, alone, nobodys)
+
+    lines = terminal.run("-f", file, "--actions", "allocate")[2].splitlines()
+
+    assert lines == [
+        "trainer-kai: default/e in a group: left to default-scheduler, for this is kai-scheduler",
+        "trainer-kai: default/b in a group: left to kai-sched, for this is kai-scheduler",
+    ]
+
+
+def test_a_wish_that_cannot_be_meant_is_told_and_ignored(terminal: Terminal) -> None:
+    """As in a cluster: one user's typing mistake stops nobody; an empty queue label names none."""
+    odd = {"kai.scheduler/preemptibility": "sometimes", "kai.scheduler/queue": ""}
+    jobs = [trainjob(name, "plain") for name in ("a", "b")]
+    for job in jobs:
+        job["metadata"]["labels"] = odd
+    file = terminal.write("a.yaml", *SITE, *WORK, *staged(), *jobs)
+
+    code, _, err = terminal.run("-f", file, "--actions", "allocate")
+
+    path = "metadata.labels[kai.scheduler/preemptibility]"
+    right = "'sometimes' must be 'preemptible' or 'non-preemptible'; it is ignored"
+    assert code == 0
+    assert f"{file}: TrainJob default/a and 1 more: {path}: {right}" in err
+    assert "kai.scheduler/queue" not in err
+
+
+def test_what_the_site_is_told(terminal: Terminal) -> None:
+    """Its queue for who names none, and the name of its scheduler."""
+    mine, theirs = pod("mine"), pod("theirs")
+    mine["spec"]["schedulerName"] = "ours"
+    file = terminal.write("a.yaml", *SITE, mine, theirs)
+    site = ("--default-queue", "team-b", "--scheduler-name", "ours")
+
+    found = json.loads(terminal.run("-f", file, "-o", "json", *site)[1])
+
+    assert [it["pod"] for it in found["cycles"][0]["binds"]] == ["mine"]
+    assert {it["queue"] for it in found["podGroups"]} == {"team-b"}
 
 
 def test_a_node_that_is_in_no_file_is_told(terminal: Terminal) -> None:

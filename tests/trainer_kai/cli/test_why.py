@@ -62,6 +62,32 @@ async def test_stages_as_people_read_them() -> None:
     ]
 
 
+async def test_who_goes_on_stage_by_stage_does_not_wait() -> None:
+    """All is as it should be: a script that looks at the exit code goes on as well."""
+    scene = Scene(TUNE)
+    scene.running("dataset-initializer", group="dataset-initializer")
+    scene.running("model-initializer", group="model-initializer")
+
+    told = await scene.why()
+
+    assert [unit.state for unit in told.units] == [State.RUNS, State.RUNS, State.WAITS]
+    assert (told.state, told.waits) == (State.RUNS, False)
+
+
+async def test_a_label_that_does_not_count_yet_is_told() -> None:
+    """Whoever is told of a queue that is missing names another one, and nothing happens."""
+    scene = Scene()
+    scene.pods("node", 4)
+    before = await scene.why()
+    scene.trainjob["metadata"]["labels"] = {"kai.scheduler/queue": "team-b"}
+    scene.shelf.put(TRAINJOBS, scene.trainjob)
+
+    after = await scene.why()
+
+    note = "its label names queue team-b now; that counts once it is suspended and resumed"
+    assert (before.notes, after.notes, after.queue) == ((), (note,), "team-a")
+
+
 async def test_a_stage_that_is_over_waits_for_nothing() -> None:
     """Its pods may be gone, and those of the next one run."""
     scene = Scene(TUNE)
