@@ -30,7 +30,7 @@ class FieldError(NamedTuple):
 
 
 class Unmet(FieldError):
-    """What is wrong with a wish: it is told, and the wish is ignored; the object is good."""
+    """What is wrong with a wish: the object is good, and nobody but who wishes it is harmed."""
 
 
 class ConfigError(TrainerKaiError):

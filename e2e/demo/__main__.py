@@ -66,6 +66,7 @@ A TrainJob of your own, and what the scheduler would do with all that is there:
 
 async def show(console: Console, *, hold: bool) -> bool:
     """Bring the chain up, submit, watch, and say what was seen; whether all is Complete."""
+    _end_when_told()
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
@@ -83,6 +84,18 @@ async def show(console: Console, *, hold: bool) -> bool:
             if hold:
                 await _hold(cluster, console, processes)
             return is_well
+
+
+def _end_when_told() -> None:
+    """Let SIGTERM end us as Ctrl-C does; a second one ends us no sooner."""
+    loop, this = asyncio.get_running_loop(), asyncio.current_task()
+    assert this is not None
+
+    def end(task: asyncio.Task[object]) -> None:
+        loop.add_signal_handler(signal.SIGTERM, lambda: None)
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end, this)
 
 
 @asynccontextmanager
@@ -157,9 +170,6 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
 
 async def _hold(cluster: Cluster, console: Console, processes: Sequence[OurProcess]) -> NoReturn:
     """Leave everything up, with somebody who waits, until we are to end."""
-    loop, this = asyncio.get_running_loop(), asyncio.current_task()
-    assert this is not None
-    loop.add_signal_handler(signal.SIGTERM, this.cancel)
     await _submit(cluster, console, [LATE])
     snapshot = processes[-1].ready_url.replace("/readyz", "/snapshot")
     words = _TO_TRY.format(

@@ -102,9 +102,15 @@ async def battered(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def cell(battered: House) -> AsyncIterator[str]:
-    """Return a namespace of the test's own in there."""
+    """Return a namespace of the test's own in there; nothing is broken when the next one begins."""
     async with _room_in(battered) as name:
         yield name
+        battered.proxy.burst(503, 0)
+        for process in (battered.cluster.process("kube-apiserver"), battered.scheduler.process):
+            if process.identity is None:
+                process.start()
+        await battered.cluster.ready("kube-apiserver")
+        await battered.scheduler.ready()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

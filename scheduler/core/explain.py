@@ -262,9 +262,10 @@ def _some_change(
         return "It can never start: its own pods are in each other's way"
     if numbers.left == 1:
         return f"It can start when {_or(changes)}"
-    needs = _listed(_amount(axes, r, n) for r, n in asked.items())
+    is_as_it_is = Obstacle.TOO_SMALL not in foreign  # else it may ask for less
+    needs = _listed(_amount(axes, r, n) for r, n in asked.items() if is_as_it_is)
     room = f"room for {numbers.left} such pods{needs and f' ({needs})'}"
-    return f"It can start when {_or(changes)}, and there is then {room}"
+    return f"It can start when {_or(changes)}, as long as there is then {room}"
 
 
 def _for_kai(axes: Axes, numbers: NodeNumbers) -> Iterator[str]:

@@ -8,6 +8,7 @@
 4. Nobody waits for any of this, and a failure is tried again until it is no longer true.
 """
 
+import zlib
 from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
@@ -44,8 +45,10 @@ _MISSING_S: Final = 3.0  # pods are missing from every group for a moment, while
 _MISSING_MOST_S: Final = 15.0  # even if more and more come
 _TICK_S: Final = 1e-3  # a shorter time is none
 _USE_S: Final = 1.0  # what is used is summed up now and then
+_QUEUE_S: Final = 3.0  # and of a queue whose use changes all the time
 _NUMBERS_S: Final = 3.0  # and so are numbers in sentences,
-_NUMBERS_PER_S: Final = 50  # so many in all
+_NUMBERS_PER_S: Final = 50  # at most so many in all,
+_NUMBERS_MOST_S: Final = 60.0  # unless they would be too old
 _EVENT_S: Final = 15.0  # events stay, so of them there are fewer
 _WORKERS: Final = 8
 
@@ -78,6 +81,9 @@ class Reporter:
         self._mark_of: dict[Key, Key] = {}  # pod → group
         self._said_s: dict[Key, float] = {}  # when a group was told last
         self._posted_s: dict[Key, float] = {}  # and by an event
+        self._waited: set[Key] = set()  # whom we told that they wait, and not yet that they start
+        self._groups_waiting = 0
+        self._queue_said_s: dict[str, float] = {}
         self._since_s: dict[Key, tuple[float, float]] = {}  # pods are missing; as many as now are
         self._has_begun = False
         self._queue: WorkQueue[_Subject] = WorkQueue(
@@ -98,6 +104,7 @@ class Reporter:
         if not self._has_begun:
             self._begin()
         self._gauges.show(told)
+        self._groups_waiting = sum(it in self._live.cluster.pod_groups for it in told.units)
         for group in before.units.keys() | told.units.keys():
             if before.units.get(group) != told.units.get(group):
                 self._queue.add_after(_Subject("group", group), _SOON_S)
@@ -105,7 +112,12 @@ class Reporter:
         for name, use in told.queues.items():
             known = before.queues.get(name)
             if known is None or known[:3] != use[:3]:
-                self._queue.add_after(_Subject("queue", Key("", name)), _USE_S)
+                self._queue.add_after(_Subject("queue", Key("", name)), self._queue_s(name))
+
+    def _queue_s(self, name: str) -> float:
+        """Return how soon the status of a queue is written: in a crowd it changes all the time."""
+        since_s = self._client.clock.monotonic_s() - self._queue_said_s.get(name, -_QUEUE_S)
+        return max(_USE_S, _QUEUE_S - since_s)
 
     def changed(self, group: Key) -> None:
         """Take note that pods of a group come, go or find their place."""
@@ -141,6 +153,7 @@ class Reporter:
         if group is None:
             self._said_s.pop(key, None)
             self._posted_s.pop(key, None)
+            self._waited.discard(key)
             return None
         rest_s = self._rest_s(key)
         conditions = None if rest_s else self._conditions(group, said)
@@ -152,9 +165,10 @@ class Reporter:
             await self._client.merge(PODGROUPS, key, body, _STATUS)
         if conditions and said is not None:
             self._said_s[key] = self._client.clock.monotonic_s()
+            self._waited.add(key)
             self._tell(group, said)
-        elif conditions == [] and self._live.use_of(key)[0]:
-            self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
+        elif said is None or said.has_begun:
+            self._tell_start(group)
         if rest_s:
             return Requeue.after(rest_s)
         if conditions is not None or not _is_older(group, said):
@@ -174,7 +188,7 @@ class Reporter:
         """Return how long until numbers alone may be said anew to a group."""
         now_s = self._client.clock.monotonic_s()
         said_s = self._said_s.setdefault(group, now_s)
-        rest_s = said_s + numbers_pause_s(len(self._told.units)) - now_s
+        rest_s = said_s + numbers_pause_s(group, self._groups_waiting) - now_s
         return rest_s if rest_s > _TICK_S else 0.0
 
     def _conditions(self, group: PodGroup, said: Said | None) -> list[dict[str, Any]] | None:
@@ -224,6 +238,13 @@ class Reporter:
         if now_s - self._posted_s.get(key, -_EVENT_S) >= _EVENT_S:
             self._posted_s[key] = now_s
             self._post(group, "Unschedulable", "Waiting", f"{said.title}: {said.sentence}")
+
+    def _tell_start(self, group: PodGroup) -> None:
+        """Tell who was told that it waits that it starts, as soon as it has nodes."""
+        key = group.metadata.key
+        if key in self._waited and self._live.placed(key):
+            self._waited.discard(key)
+            self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
 
     def _post(self, group: PodGroup, reason: str, of_job: str, message: str) -> None:
         """Post an event about a group, and about its TrainJob."""
@@ -285,6 +306,7 @@ class Reporter:
     async def _of_queue(self, key: Key) -> None:
         queue, use = self._live.cluster.queues.get(key.name), self._told.queues.get(key.name)
         if queue is None or use is None:
+            self._queue_said_s.pop(key.name, None)
             return
         children = sorted(
             name
@@ -301,12 +323,17 @@ class Reporter:
             "requested": use.requested,
         }
         body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
+        self._queue_said_s[key.name] = self._client.clock.monotonic_s()
         await self._client.merge(QUEUES, key, body, _STATUS)
 
 
-def numbers_pause_s(waiting: int) -> float:
-    """Return how long numbers stand as they were said, where so many groups wait."""
-    return max(_NUMBERS_S, waiting / _NUMBERS_PER_S)
+def numbers_pause_s(group: Key, waiting: int) -> float:
+    """Return how long numbers stand as they were said to a group, where so many wait.
+
+    For some longer than for others: those that were told together are not told so again.
+    """
+    own = 1 + zlib.crc32(str(group).encode()) / 2**32
+    return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _NUMBERS_MOST_S) * own)
 
 
 def _uses(status: QueueStatus) -> tuple[object, ...]:

@@ -14,7 +14,10 @@ import msgspec
 
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import (
+    ADMITTED,
+    ADMITTED_MARK,
     EVICTED_BY,
+    JOBSET_NAME,
     KUEUE_QUEUE,
     QUEUE,
     RESERVED,
@@ -219,13 +222,24 @@ def _queue(found: Found) -> str:
 
 
 def _notes(found: Found) -> Iterable[str]:
-    label = found.trainjob.metadata.labels.get(QUEUE, "") if found.trainjob else ""
-    if label and any(group.spec.queue != label for group in found.groups):
-        yield f"its label names queue {label} now; that counts once it is suspended and resumed"
+    yield from _moves(found)
     for it in (found.trainjob, found.jobset):
         if it is not None and it.metadata.deletion_timestamp:
             kind = "TrainJob" if it is found.trainjob else "JobSet"
             yield f"the {kind} is being deleted"
+
+
+def _moves(found: Found) -> Iterable[str]:
+    """Say that the label of a TrainJob names another queue than that of its groups, by now."""
+    job, jobset = found.trainjob, found.jobset
+    label = job.metadata.labels.get(QUEUE, "") if job else ""
+    ours = [it for it in found.groups if it.metadata.labels.get(JOBSET_NAME) == found.key.name]
+    is_ours = jobset is None or jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+    if job is None or not label or not is_ours or _over(found):
+        return
+    if any(group.spec.queue != label for group in ours):
+        when = "resumed" if job.spec.suspend else "suspended and resumed"
+        yield f"its label names queue {label} now; that counts once it is {when}"
 
 
 def _unknown(found: Found) -> AbstractSet[str]:

@@ -104,10 +104,10 @@ class Remarks:
             self._found.setdefault((document.file, document.kind, it), []).append(str(document))
 
     def sift(self, document: Document, faults: Iterable[FieldError]) -> Iterator[FieldError]:
-        """Yield what is wrong with an object; take note of what harms nobody."""
+        """Yield what is wrong with an object; take note of what harms nobody else."""
         for fault in faults:
             if isinstance(fault, Unmet):
-                it = Strange(fault.path, f"{fault.message}; it is ignored")
+                it = Strange(fault.path, fault.message)
                 self._found.setdefault((document.file, document.kind, it), []).append(str(document))
             else:
                 yield FieldError(str(document), str(fault))

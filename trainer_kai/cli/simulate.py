@@ -41,18 +41,39 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         required=True,
         help="objects, or a snapshot.zip of KAI's; - is standard input; may be repeated",
     )
+    parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
+    parser.add_argument("--stats", action="store_true", help="how long it took, in the JSON")
+    _add_site(parser)
+    _add_course(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_site(parser: argparse.ArgumentParser) -> None:
+    """Add what the processes of a site are told as well."""
+    parser.add_argument("--actions", metavar="NAMES", help="such as allocate,reclaim")
+    site = "as the processes of the site are told"
+    parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
     parser.add_argument(
-        "--actions",
-        metavar="NAMES",
-        help="such as allocate,reclaim",
+        "--staleness-grace-period",
+        default="60s",
+        metavar="DURATION",
+        help="how long a unit may run in part (60s)",
     )
+    parser.add_argument(
+        "--stuck-in-releasing-threshold",
+        default="120s",
+        metavar="DURATION",
+        help="after so long a pod that is going counts as there (120s)",
+    )
+
+
+def _add_course(parser: argparse.ArgumentParser) -> None:
+    """Add when it is, and what comes to pass between plans."""
     parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row (1)")
     parser.add_argument(
         "--now", default="", metavar="RFC3339", help="else it is the newest time in the input"
     )
-    site = "as the processes of the site are told"
-    parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
-    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
     parser.add_argument(
         "--evicted-pods",
         choices=("recreate", "vanish"),
@@ -71,21 +92,6 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         default="drop",
         help="what becomes of them between cycles (drop)",
     )
-    parser.add_argument(
-        "--staleness-grace-period",
-        default="60s",
-        metavar="DURATION",
-        help="how long a unit may run in part (60s)",
-    )
-    parser.add_argument(
-        "--stuck-in-releasing-threshold",
-        default="120s",
-        metavar="DURATION",
-        help="after so long a pod that is going counts as there (120s)",
-    )
-    parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
-    parser.add_argument("--stats", action="store_true", help="how long it took, in the JSON")
-    parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -78,9 +78,14 @@ SHORT: Final[dict[str, Any]] = {
     "largest": {CPU: 250, MEMORY: GIB, POD: 3, GPU: 4000},
     "room": {CPU: 300, MEMORY: 9 * GIB, POD: 9, GPU: 6000},
 }
+TWO_LEFT: Final[dict[str, Any]] = {**SHORT, "placed": 1, "left": 2}
 ASKS: Final = "it asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. Of 4 nodes"
+NEXT: Final = (
+    "pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its pods is "
+    "placed, of 4 nodes"
+)
 ADDED: Final = "a node that matches is added"
-AND_THEN: Final = ", and there is then room for 2 such pods (1 CPU, 16 GPU)"
+AND_THEN: Final = ", as long as there is then room for 2 such pods (1 CPU, 16 GPU)"
 NO_MATCH, SCATTERED, NO_ROOM = Verdict.NO_NODE_MATCHES, Verdict.FRAGMENTED, Verdict.NO_CAPACITY
 
 # a rejection -> the sentence
@@ -227,9 +232,8 @@ SENTENCES: list[Case[Rejection, str]] = [
     ),
     Case(
         "several pods are left",
-        nodes(NO_ROOM, {Obstacle.ROOM: 2}, **SHORT, needed=3, placed=1, left=2, seats=2),
-        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
-        "pods is placed, of 4 nodes 2 lack room (at most 4 GPU, 0.25 CPU free on one). "
+        nodes(NO_ROOM, {Obstacle.ROOM: 2}, **TWO_LEFT, needed=3, seats=2),
+        f"1 of 3 {NEXT} 2 lack room (at most 4 GPU, 0.25 CPU free on one). "
         "Together they then have 0.3 CPU, 6 GPU free: it can start when they then have room for 2 "
         "such pods (1 CPU, 16 GPU)",
     ),
@@ -241,41 +245,30 @@ SENTENCES: list[Case[Rejection, str]] = [
     ),
     Case(
         "too little even without the others",
-        nodes(
-            NO_ROOM,
-            {Obstacle.ROOM: 2, Obstacle.CORDONED: 1},
-            **SHORT,
-            needed=3,
-            placed=1,
-            left=2,
-        ),
-        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
-        "pods is placed, of 4 nodes 2 lack room (at most 4 GPU, 0.25 CPU free on one), 1 is "
+        nodes(NO_ROOM, {Obstacle.ROOM: 2, Obstacle.CORDONED: 1}, **TWO_LEFT, needed=3),
+        f"1 of 3 {NEXT} 2 lack room (at most 4 GPU, 0.25 CPU free on one), 1 is "
         "cordoned. Even with nobody else there, there is room for only 2 of 3 pods. It can start "
         f"when a node is uncordoned, or {ADDED}{AND_THEN}",
     ),
     Case(
         "too little for those of one kind",
-        nodes(NO_ROOM, {Obstacle.ROOM: 4}, **SHORT, needed=9, placed=1, left=2),
-        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
-        "pods is placed, of 4 nodes 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
+        nodes(NO_ROOM, {Obstacle.ROOM: 4}, **TWO_LEFT, needed=9),
+        f"1 of 9 {NEXT} 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
         f"nobody else there, there is room for only 1 of 2 such pods. It can start when {ADDED}"
         f"{AND_THEN}",
     ),
     Case(
         "none for those of one kind",
-        nodes(NO_ROOM, {Obstacle.ROOM: 4}, **SHORT, needed=9, placed=1, left=2, seats=0),
-        "1 of 9 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
-        "pods is placed, of 4 nodes 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
+        nodes(NO_ROOM, {Obstacle.ROOM: 4}, **TWO_LEFT, needed=9, seats=0),
+        f"1 of 9 {NEXT} 4 lack room (at most 4 GPU, 0.25 CPU free on one). Even with "
         "nobody else there, there is no room for such a pod beside its own. It can start when "
         f"{ADDED}{AND_THEN}",
     ),
     Case(
         "many of them on nodes that are closed to it",
         nodes(NO_MATCH, {Obstacle.CORDONED: 4}, needed=3, placed=1, left=2),
-        "1 of 3 pods have room, the next asks for 0.5 CPU, 1.5 GiB memory, 8 GPU. After 1 of its "
-        "pods is placed, of 4 nodes 4 are cordoned. It can start when a node is uncordoned, or "
-        f"{ADDED}, and there is then room for 2 such pods",
+        f"1 of 3 {NEXT} 4 are cordoned. It can start when a node is uncordoned, or "
+        f"{ADDED}, as long as there is then room for 2 such pods",
     ),
     Case(
         "in pieces",

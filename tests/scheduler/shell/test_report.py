@@ -6,6 +6,7 @@ from scheduler.shell.report import numbers_pause_s
 from tests.scheduler.shell.conftest import House
 from tests.support.clusters import group, node, pod, queue
 from tests.support.fakecluster import Fields
+from trainer_kai.api.meta import Key
 
 
 def waiting(count: int = 2, **spec: Any) -> list[Fields]:
@@ -193,8 +194,50 @@ async def test_numbers_are_said_anew_now_and_then(house: House) -> None:
 
 
 def test_the_more_wait_the_less_often_numbers_are_said() -> None:
-    """Many groups, of which each would be told every few seconds, are many writes."""
-    assert [numbers_pause_s(units) for units in (0, 1, 150, 151, 1000)] == [3, 3, 3, 3.02, 20]
+    """Those of all groups are never written all at once, nor faster than is allowed."""
+    keys = [Key("room", f"group-{i}") for i in range(1000)]
+    few = {numbers_pause_s(key, 75) for key in keys}
+    many = [numbers_pause_s(key, 1000) for key in keys]
+    most = max(numbers_pause_s(key, 100_000) for key in keys)
+
+    assert few == {3.0}
+    assert sum(1 / pause for pause in many) <= 50
+    assert max(sum(at <= pause < at + 1 for pause in many) for at in range(20, 40)) <= 80
+    assert 100 < most <= 120
+
+
+async def test_who_has_a_promise_is_told_when_it_starts(house: House) -> None:
+    """Not when it waits no longer for room but for others to leave; and nobody else is."""
+    going = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
+    others = ("x", "y")
+    house.api.put(node("a", gpu=2), *waiting(2), *(pod(it, node="a") for it in others))
+    async with house.leading():
+        await house.passes(3)
+        assert house.events() == [("PodGroup g", "Unschedulable")]
+        house.api.put(*(pod(it, node="a", meta=going) for it in others))
+        await house.passes(3)
+        assert conditions(house) == []
+        assert house.events() == [("PodGroup g", "Unschedulable")]
+        for name in others:
+            house.api.delete("Pod", name)
+        await house.passes(3)
+
+        assert len(house.api.where()) == 2
+        assert house.events() == [("PodGroup g", "Unschedulable"), ("PodGroup g", "Scheduled")]
+
+
+async def test_who_runs_when_we_begin_is_not_told_that_it_starts(house: House) -> None:
+    """Whoever led before had not come to take a condition back."""
+    reasons = [{"reason": "NoCapacity", "message": "so"}]
+    left = [{"type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True"}]
+    status = {"schedulingConditions": [{**left[0], "reasons": reasons, "transitionID": "1"}]}
+    runs = [pod(f"g{i}", "g", node="a") for i in range(2)]
+    house.api.put(node("a"), {**group("g", minMember=2), "status": status}, *runs)
+    async with house.leading():
+        await house.passes(3)
+
+        assert conditions(house) == []
+        assert house.events() == []
 
 
 async def test_what_the_one_before_marked_is_taken_back(house: House) -> None:
@@ -215,11 +258,11 @@ async def test_what_is_given_back_is_said_although_nobody_waits(house: House) ->
     """A queue whose work is over has nothing, and says so within moments."""
     house.api.put(node("a"), *waiting())
     async with house.leading():
-        await house.passes(3)
+        await house.passes(5)
         assert house.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "2"
         for i in range(2):
             house.api.put(pod(f"g{i}", "g", node="a", phase="Succeeded"))
-        await house.passes(3)
+        await house.passes(5)
 
         assert house.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "0"
 

@@ -312,21 +312,25 @@ def test_pods_of_groups_that_are_left_to_others_are_told(terminal: Terminal) -> 
     ]
 
 
-def test_a_wish_that_cannot_be_meant_is_told_and_ignored(terminal: Terminal) -> None:
-    """As in a cluster: one user's typing mistake stops nobody; an empty queue label names none."""
+def test_a_wish_that_cannot_be_meant_stops_nobody(terminal: Terminal) -> None:
+    """As in a cluster: it is told, and harms who wishes it; an empty queue label names none."""
     odd = {"kai.scheduler/preemptibility": "sometimes", "kai.scheduler/queue": ""}
     jobs = [trainjob(name, "plain") for name in ("a", "b")]
     for job in jobs:
         job["metadata"]["labels"] = odd
-    file = terminal.write("a.yaml", *SITE, *WORK, *staged(), *jobs)
+    lost = pod("lost")
+    lost["metadata"]["labels"] = {"kai.scheduler/queue": "Team_B"}
+    file = terminal.write("a.yaml", *SITE, *WORK, *staged(), *jobs, lost)
 
-    code, _, err = terminal.run("-f", file, "--actions", "allocate")
+    code, out, err = terminal.run("-f", file, "--actions", "allocate")
 
     path = "metadata.labels[kai.scheduler/preemptibility]"
-    right = "'sometimes' must be 'preemptible' or 'non-preemptible'; it is ignored"
+    right = "'sometimes' must be 'preemptible' or 'non-preemptible'"
     assert code == 0
     assert f"{file}: TrainJob default/a and 1 more: {path}: {right}" in err
-    assert "kai.scheduler/queue" not in err
+    assert f"{file}: Pod default/lost: metadata.labels[kai.scheduler/queue]: 'Team_B' must" in err
+    assert err.count("kai.scheduler/queue") == 1
+    assert "QueueMissing" in out
 
 
 def test_what_the_site_is_told(terminal: Terminal) -> None:

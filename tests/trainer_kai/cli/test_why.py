@@ -84,8 +84,19 @@ async def test_a_label_that_does_not_count_yet_is_told() -> None:
 
     after = await scene.why()
 
-    note = "its label names queue team-b now; that counts once it is suspended and resumed"
-    assert (before.notes, after.notes, after.queue) == ((), (note,), "team-a")
+    scene.trainjob["spec"]["suspend"] = True
+    scene.shelf.put(TRAINJOBS, scene.trainjob)
+    suspended = await scene.why()
+    over = {"type": "Complete", "status": "True", "reason": "Why", "message": "so"}
+    scene.trainjob["status"] = {"conditions": [over]}
+    scene.shelf.put(TRAINJOBS, scene.trainjob)
+    done = await scene.why("job-node-0-1")
+
+    note = "its label names queue team-b now; that counts once it is"
+    assert (before.notes, after.queue) == ((), "team-a")
+    assert after.notes == (f"{note} suspended and resumed",)
+    assert suspended.notes == (f"{note} resumed",)
+    assert not any(it.startswith(note) for it in done.notes)
 
 
 async def test_a_stage_that_is_over_waits_for_nothing() -> None:
