@@ -102,6 +102,27 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
             shared.keep_logs()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def _worn(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    async with running_cluster(Options(name="test-worn")) as worn:
+        await worn.add_nodes(4)
+        yield worn
+        if failed(request.config):
+            worn.keep_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def worn_cluster(_worn: Cluster) -> AsyncIterator[Cluster]:
+    """Return a chain of one module's own, to do harm to its programs: afterwards all run again."""
+    yield _worn
+    for process in _worn.processes:
+        if process.identity is None:
+            process.start()
+            await _worn.ready(process.name)
+        else:
+            process.resume()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def own_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """Return a chain of the test's own, to do it harm."""

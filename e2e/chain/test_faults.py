@@ -18,28 +18,28 @@ from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 
 
-async def test_every_program_can_be_killed_and_started_again(own_cluster: Cluster) -> None:
+async def test_every_program_can_be_killed_and_started_again(worn_cluster: Cluster) -> None:
     """A program that was killed comes back with the cluster's state and goes on working."""
-    for process in own_cluster.processes:
+    for process in worn_cluster.processes:
         before = process.identity
         await process.kill()
         assert process.identity is None
         if process.name == "kwok":  # or its successor would wait until the leases ran out
-            await _release_nodes(own_cluster)
+            await _release_nodes(worn_cluster)
         process.start()
-        await own_cluster.ready(process.name)
+        await worn_cluster.ready(process.name)
         assert process.identity not in (None, before)
 
-    async with own_cluster.timeline(TRAINJOBS, PODS, PVCS) as seen:
+    async with worn_cluster.timeline(TRAINJOBS, PODS, PVCS) as seen:
         patches = pod_annotations({"node": {RUN_SECONDS: "0"}})
         job = Submission("job", "torch-distributed", patches=patches)
-        await own_cluster.api.create(job.trainjob())
-        await bind_until(own_cluster, seen, ["node-0"], _is_complete)
+        await worn_cluster.api.create(job.trainjob())
+        await bind_until(worn_cluster, seen, ["node-0"], _is_complete)
 
 
-async def test_stop_asks_before_it_insists(own_cluster: Cluster) -> None:
+async def test_stop_asks_before_it_insists(worn_cluster: Cluster) -> None:
     """A program that is stopped may end well; a frozen one is ended all the same."""
-    kwok = own_cluster.process("kwok")
+    kwok = worn_cluster.process("kwok")
     kwok.pause()
     began = time.monotonic()
 
@@ -47,13 +47,14 @@ async def test_stop_asks_before_it_insists(own_cluster: Cluster) -> None:
 
     assert kwok.identity is None
     assert 0.5 <= time.monotonic() - began < 5
+    await _release_nodes(worn_cluster)  # for the next one
 
 
-async def test_a_frozen_api_server_answers_nobody(own_cluster: Cluster) -> None:
+async def test_a_frozen_api_server_answers_nobody(worn_cluster: Cluster) -> None:
     """SIGSTOP keeps the connection open and silent; SIGCONT answers what was asked meanwhile."""
-    apiserver = own_cluster.process("kube-apiserver")
+    apiserver = worn_cluster.process("kube-apiserver")
     apiserver.pause()
-    asked = asyncio.create_task(own_cluster.api.list(NODES))
+    asked = asyncio.create_task(worn_cluster.api.list(NODES))
     await asyncio.wait([asked], timeout=0.5)
     assert not asked.done()
 
@@ -108,10 +109,10 @@ async def test_the_proxy_goes_away_and_comes_back(cluster: Cluster) -> None:
         assert (await through.list(NODES))[0]
 
 
-async def test_the_proxy_hides_no_outage(own_cluster: Cluster) -> None:
+async def test_the_proxy_hides_no_outage(worn_cluster: Cluster) -> None:
     """With the API server gone its clients see a broken connection, not an answer."""
-    async with own_cluster.proxy() as proxy, own_cluster.connect(proxy.url) as through:
-        await own_cluster.process("kube-apiserver").kill()
+    async with worn_cluster.proxy() as proxy, worn_cluster.connect(proxy.url) as through:
+        await worn_cluster.process("kube-apiserver").kill()
 
         with pytest.raises(aiohttp.ClientError):
             await through.list(NODES)

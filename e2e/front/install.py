@@ -5,6 +5,7 @@ its first webhook refuses the JobSets of all TrainJobs while nobody answers at t
 """
 
 import asyncio
+import copy
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -48,6 +49,7 @@ __all__ = [
 
 MANIFESTS: Final = ROOT / "manifests"
 MANAGER: Final = "install"
+_BUILT: Final[dict[Path, list[Obj]]] = {}  # what is in a checkout stays while we run
 
 PODGROUPS: Final = Resource("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup")
 QUEUES: Final = Resource("scheduling.run.ai", "v2", "queues", "Queue", namespaced=False)
@@ -111,8 +113,10 @@ async def install(
 
 
 async def build(folder: Path) -> list[Obj]:
-    """Return the objects of a kustomization, built by the chain's own kubectl."""
-    return documents(await kubectl("kustomize", str(folder)))
+    """Return the objects of a kustomization, built by the chain's own kubectl, and only once."""
+    if folder not in _BUILT:
+        _BUILT[folder] = documents(await kubectl("kustomize", str(folder)))
+    return copy.deepcopy(_BUILT[folder])
 
 
 async def kubectl(*arguments: str, given: str = "") -> str:

@@ -116,6 +116,7 @@ async def test_while_we_are_away_trainjobs_wait(front: Front, room: str) -> None
             await seen.until(
                 lambda _: any(it.get("reason") == FAILED for it in seen.of(EVENTS)), "it is told"
             )
+            await seen.until(lambda _: bool(seen.of(JOBSETS)), "the other one is made")
             meanwhile = {it["metadata"]["name"] for it in seen.of(JOBSETS)}
             await front.webhook.start()
             await seen.until(lambda _: len(seen.of(JOBSETS)) == 2, "the JobSet is made")

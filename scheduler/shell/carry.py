@@ -3,7 +3,8 @@
 1. What a bind relies on is written before it: slots for pods that come later.
 2. The pods of a unit are sent together. One that is refused is forgotten, and the next plan finds
    it waiting in a unit that has begun; nobody else is touched.
-3. Of a write without an answer only a watch says what became of it: it is waited for.
+3. A bind without an answer is sent again for a few seconds, to the same node: it counts once. Of
+   one that still has none only a watch says what became of it: it is waited for.
 4. What is refused for good is left alone for a while, longer each time, and keeps its place that
    long: to try again at once would be to ask the same again and again.
 """
@@ -35,6 +36,7 @@ FIELD_MANAGER: Final = "trainer-kai-scheduler"
 _SEEN_S: Final = 15.0  # until a watch must have told what was done
 _REST_S: Final = 1.0  # of a pod that was refused, the first time
 _LONGEST_REST_S: Final = 60.0
+_UNANSWERED_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
 _THROTTLED_S: Final = 0.2  # where the API server does not say how long
 _HELD: Final = Write(field_manager=FIELD_MANAGER)
 _PROMISED: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
@@ -140,9 +142,8 @@ class Carrier:
             return False  # it is gone, or another one, and nothing is assumed any more
         try:
             await self._claims.bind(self._client, known, node)
-            await self._send(lambda: bind(self._client, pod, node, uid=uid))
-        except Unavailable as error:
-            self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
+            await self._send_bind(pod, node, uid)
+        except Unavailable:
             self._live.assumed.done(pod, self._until_s())
             return False
         except (NotFound, Conflict) as error:
@@ -164,6 +165,27 @@ class Carrier:
         self._metrics.binds.labels("bound").inc()
         self._log.info("pod bound", pod=str(pod), node=node)
         return True  # it is so for good, however late a watch tells of it
+
+    async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
+        """Send a bind until there is an answer, or none for too long."""
+        waits_s = iter(_UNANSWERED_S)
+        is_repeated = False
+        while True:
+            try:
+                await self._send(lambda: bind(self._client, pod, node, uid=uid))
+            except Conflict:
+                if not is_repeated:
+                    raise
+                return  # by the one before; if it was somebody else, a watch will say so
+            except Unavailable as error:
+                self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
+                wait_s = next(waits_s, None)
+                if wait_s is None:
+                    raise
+                is_repeated = True
+                await self._client.clock.sleep(wait_s)
+            else:
+                return
 
     async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
         """Send a write when there is room for it, and again when the API server had too much."""
