@@ -19,10 +19,9 @@ from trainer_kai.kube.connect import process_client
 from trainer_kai.kube.locate import find_access
 
 _STAMP: Final = "example.com/sent-ns"
-_IN_FLIGHT: Final = 32
 
 
-async def main(kubeconfig: str, pods: int) -> None:
+async def main(kubeconfig: str, pods: int, in_flight: int) -> None:
     """Patch, some at a time."""
     clock = SystemClock()
     access = await find_access({}, clock, kubeconfig=kubeconfig)
@@ -31,7 +30,7 @@ async def main(kubeconfig: str, pods: int) -> None:
     async with process_client(access, clock) as client:
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            for _ in range(_IN_FLIGHT):
+            for _ in range(in_flight):
                 group.create_task(_patch(client, left, moments))
         seconds = time.monotonic() - began
     print(json.dumps([seconds, moments]))
@@ -46,4 +45,4 @@ async def _patch(client: Client, left: Iterator[int], moments: dict[str, tuple[i
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
