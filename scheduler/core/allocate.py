@@ -92,6 +92,9 @@ class Allocation:
     def _line_up(self) -> Iterator[int]:
         """Yield every unit that can be tried; say why others cannot."""
         for row, unit in enumerate(self._snapshot.units):
+            tree = unit.tree
+            if isinstance(tree, Leaf) and not tree.waiting and not tree.later:
+                continue  # most are like this: what is asked below says the same of them
             if not _wants(unit):
                 continue
             bar, parts = unit.bar, chunk(unit.tree)

@@ -1,9 +1,11 @@
 """One turn after the other: drain, snapshot, plan, assume, execute, report.
 
 A turn begins as soon as something happened that may change what the last plan said: at once on a
-quiet cluster, and under a burst when it pauses, or after 50 ms. The plan is made in a thread: what
-it is made from is frozen, and watches, lease and health go on meanwhile. Nothing is executed before
-the plan is complete, and nothing of it that relies on what has changed in the meantime.
+quiet cluster, and under a burst when it pauses, or after 50 ms. What turns cost is not made more by
+many of them: after one comes a rest of three times its length, unless news would wait for longer.
+The plan is made in a thread: what it is made from is frozen, and watches, lease and health go on
+meanwhile. Nothing is executed before the plan is complete, and nothing of it that relies on what
+has changed in the meantime.
 """
 
 import asyncio
@@ -31,6 +33,7 @@ Beside: TypeAlias = Callable[..., Awaitable[Any]]
 
 _PAUSE_S: Final = 0.004  # without news: a burst pauses
 _BURST_S: Final = 0.05  # so long it may last before a turn begins
+_REST: Final = 3.0  # times the turn before
 _TICK_S: Final = 1e-4  # a shorter time is none
 _LOOK_S: Final = 1.0  # what nobody waits for is looked at this often, if there is any
 _ANYWAY: Final = 5  # looks, after which those who wait are looked at again: time passes
@@ -74,6 +77,7 @@ class Cycle:
         self._due = asyncio.Event()
         self._last_s = 0.0  # when there was news
         self._first_s = 0.0  # when it began to be due
+        self._rested_s = 0.0  # when there has been enough rest after the last turn
         self._wakes_on: Topics = ANY
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
         # news while a plan was made, of which it knows nothing
@@ -113,7 +117,8 @@ class Cycle:
         await self._due.wait()
         while True:
             now_s = self._clock.monotonic_s()
-            pause_s = min(self._last_s + _PAUSE_S, self._first_s + _BURST_S) - now_s
+            quiet_s = max(self._last_s + _PAUSE_S, self._rested_s)
+            pause_s = min(quiet_s, self._first_s + _BURST_S) - now_s
             if pause_s < _TICK_S:
                 break
             await self._clock.sleep(pause_s)
@@ -126,6 +131,7 @@ class Cycle:
         taken_s = self._clock.monotonic_s()
         made, orders, told = await self._beside(self._decide, encoded)
         ended_s = self._clock.monotonic_s()
+        self._rested_s = ended_s + _REST * (ended_s - began_s)
         self._wakes_on = _wakes_on(made)
         if any(topics & self._wakes_on for topics in self._meanwhile):
             self.again()

@@ -16,8 +16,10 @@ from scheduler.state.news import (
     FREED,
     MORE,
     NOTHING,
+    OTHERS,
     OVER,
     READY,
+    TAKEN,
     Topics,
     help_of,
     is_ready,
@@ -342,9 +344,12 @@ class Live:
             self._moved.add(key)
         if new is not None and new.node and (old is None or old.node != new.node):
             self._moved.add(Key("", new.node))  # somebody has taken room there
-        if waits(now):
-            return ANY
-        return FREED if old is not None and old.node else ANY
+        if old is not None and old.node and not waits(now):
+            return FREED
+        pod = before if now is None else now
+        if pod is not None and not self._is_ours(pod):
+            return TAKEN if new is not None and new.node else OTHERS
+        return ANY
 
 
 def _group_of(key: Key, pod: Pod | None) -> Key | None:

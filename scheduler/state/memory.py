@@ -160,16 +160,16 @@ class Memory:
 
     def _read_rules(self, news: News) -> set[Key | int]:
         """Take queues and priority classes; return the gangs and slots that they concern."""
-        gangs, alone = self._gangs.by_key, self._units.alone
         before = self._queues
         if news.has_queues and not before.are_of(self._cluster.queues):
             self._queues = QueueRows(self._cluster.queues)
         if news.has_priority_classes:
             classes = dict(self._cluster.priority_classes)
             self._standings = Standings(classes, self._terms.default_queue)
-            return {*gangs, *alone}
+            return {*self._gangs.by_key, *self._units.alone}
         if self._queues is before:
             return set()
+        gangs, alone = self._gangs.by_key, self._units.alone
         kins, standings, after = self._kins, self._standings, self._queues
         queue_of: dict[Key | int, str] = {
             key: standings.of_gang(gang).queue for key, gang in gangs.items()
@@ -236,11 +236,12 @@ class Memory:
         """Make the units of pods on their own, and say what these charge."""
         roll, kins = self._roll, self._kins
         slots = np.unique(np.array(self._roll.touched_slots + again, dtype=np.int64))
-        for slot in self._units.among(slots):
-            self._units.drop(slot)
         touched: dict[Kin, None] = {}
         numbers, states = roll.kin[slots], roll.state[slots]
-        for slot in slots[kins.is_alone[numbers] & (states <= THERE)].tolist():
+        is_unit = kins.is_alone[numbers] & (states <= THERE)
+        for slot in self._units.among(slots[~is_unit]):
+            self._units.drop(slot)
+        for slot in slots[is_unit].tolist():
             kin, waits = kins[int(roll.kin[slot])], roll.state[slot] == WAITING
             touched[kin] = None
             bar = bars.of_alone(kin, f"pod {roll.keys[slot].name}", waits=bool(waits))

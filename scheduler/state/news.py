@@ -16,8 +16,10 @@ __all__ = [
     "FREED",
     "MORE",
     "NOTHING",
+    "OTHERS",
     "OVER",
     "READY",
+    "TAKEN",
     "Topics",
     "help_of",
     "is_ready",
@@ -32,6 +34,8 @@ Topics: TypeAlias = frozenset[str]
 NOTHING: Final[Topics] = frozenset()
 ANY: Final[Topics] = frozenset({"*"})  # whoever waits and for whatever: look again
 FREED: Final[Topics] = frozenset({"room", "pods", "queue"})
+TAKEN: Final[Topics] = frozenset({"room"})  # by others, who may be whom somebody wants to be near
+OTHERS: Final[Topics] = frozenset({"others"})  # pods that want nothing of us, and have nothing
 READY: Final[Topics] = frozenset({"jobsets"})  # those who wait for a stage wait for these as well
 MORE: Final[Topics] = frozenset({"more"})  # of a group that cannot be placed before all are there
 OVER: Final = ("Succeeded", "Failed")

@@ -36,7 +36,7 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
-_FEW: Final = 32  # changes that are cheaper one by one than all in one
+_FEW: Final = 256  # changes that are cheaper one by one than all in one
 
 _Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
 _Of: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
@@ -128,9 +128,9 @@ class Units:
         """Return the rows of pods: their slots."""
         roll = view.roll
         unit = self._unit_of(view)[roll.kin * STATES + roll.state]
-        for row, entry in enumerate(self._line):
-            if entry.slot != NONE:
-                unit[entry.slot] = row
+        slots = np.array([entry.slot for entry in self._line], dtype=np.int64)
+        is_alone = slots != NONE
+        unit[slots[is_alone]] = np.flatnonzero(is_alone)
         is_row = unit != NONE
         states = np.array([_STATES[state] for state in range(STATES)], dtype=np.int8)
         rows = view.codes.shapes.row_of

@@ -30,6 +30,7 @@ class House:
         self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
         self.while_planning: Callable[[], None] = lambda: None
         self.plans = 0
+        self.planning_s = 0.0
         log = logger("test")
         policies = choose(Choice())
         self.cycle = Cycle(self.live, policies, self.api.clock, self.metrics, log, self._beside)
@@ -48,6 +49,8 @@ class House:
 
     async def _beside(self, decide: Callable[..., Any], *given: Any) -> Any:
         self.plans += 1
+        if self.planning_s:
+            await self.api.clock.sleep(self.planning_s)
         made = decide(*given)
         self.while_planning()
         await asyncio.sleep(0)
