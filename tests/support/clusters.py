@@ -26,6 +26,7 @@ __all__ = [
     "cluster",
     "decoded",
     "encoded",
+    "gang",
     "group",
     "jobset_pod",
     "leaf_of",
@@ -108,6 +109,12 @@ def jobset_pod(name: str, group: str, job: str = "n", **more: Any) -> Fields:
 def group(name: str, *, meta: Fields | None = None, **spec: Any) -> Fields:
     """Return a group in the queue "q"."""
     return made("PodGroup", name, {"uid": name, **(meta or {})}, spec={"queue": "q", **spec})
+
+
+def gang(name: str, count: int) -> list[Fields]:
+    """Return a group, all of whose pods are needed, and these: one GPU each."""
+    pods = [pod(f"{name}{i}", name) for i in range(count)]
+    return [group(name, minMember=count), *pods]
 
 
 def queue(name: str = "q", *, meta: Fields | None = None, **spec: Any) -> Fields:
