@@ -27,9 +27,7 @@ async def test_the_example_prints_every_change_once(own_cluster: Cluster, tmp_pa
         await own_cluster.api.merge(resources.PODS, "default", "a", labels)
         await _until(printed, "modified default/a")
 
-        await own_cluster.process("kube-apiserver").kill()
-        own_cluster.process("kube-apiserver").start()
-        await own_cluster.ready("kube-apiserver")
+        await own_cluster.restart_api_server()
         await _make(own_cluster, "c")
         await _until(printed, "added default/c")
         await own_cluster.api.delete(resources.PODS, "default", "b")

@@ -117,9 +117,7 @@ async def test_the_api_server_may_be_killed_and_restarted(worn_cluster: Cluster)
     ):
         for round_number in range(2):
             await _churn(worn_cluster, f"before-{round_number}")
-            await worn_cluster.process("kube-apiserver").kill()
-            worn_cluster.process("kube-apiserver").start()
-            await worn_cluster.ready("kube-apiserver")
+            await worn_cluster.restart_api_server()
             await _churn(worn_cluster, f"after-{round_number}")
         truth = await true_state(worn_cluster, "default")
         await heard.until(lambda: _is(heard, truth), "the same state as the API server's")

@@ -166,6 +166,13 @@ class Cluster:
         answer = await self.api.request("POST", f"{etcd}/v3/kv/range", {"key": "AA=="})
         compaction = {"revision": answer["header"]["revision"], "physical": True}
         await self.api.request("POST", f"{etcd}/v3/kv/compaction", compaction)
+        await self.restart_api_server()
+
+    async def restart_api_server(self) -> None:
+        """Kill it and start it again; return when whatever is defined can be read.
+
+        It is ready before that: for some seconds it may still answer 429 for our kinds.
+        """
         await self.process("kube-apiserver").kill()
         self.process("kube-apiserver").start()
         await self.ready("kube-apiserver")

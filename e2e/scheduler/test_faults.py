@@ -70,14 +70,11 @@ async def test_a_storm_of_refusals(battered: House, cell: str) -> None:
 
 async def test_the_api_server_is_started_again(battered: House, cell: str) -> None:
     """In the middle of the work: nothing is lost, and nothing is bound twice."""
-    apiserver = battered.cluster.process("kube-apiserver")
     async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
         for i in range(4):
             await submit(battered, cell, f"job-{i}", nodes=4, run_for="3s")
         await seen.until(_some_run, "some run")
-    await apiserver.kill()
-    apiserver.start()
-    await battered.cluster.ready("kube-apiserver")
+    await battered.cluster.restart_api_server()
     async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
         for i in range(4, 6):
             await submit(battered, cell, f"job-{i}", nodes=4)
