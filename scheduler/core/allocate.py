@@ -94,7 +94,7 @@ class Allocation:
         for row, unit in enumerate(self._snapshot.units):
             tree = unit.tree
             if isinstance(tree, Leaf) and not tree.waiting and not tree.later:
-                continue  # most are like this: what is asked below says the same of them
+                continue  # as `_wants` would say: it is most of them
             if not _wants(unit):
                 continue
             bar, parts = unit.bar, chunk(unit.tree)

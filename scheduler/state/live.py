@@ -344,7 +344,7 @@ class Live:
             self._moved.add(key)
         if new is not None and new.node and (old is None or old.node != new.node):
             self._moved.add(Key("", new.node))  # somebody has taken room there
-        if old is not None and old.node and not waits(now):
+        if old is not None and old.node and not (now and waits(now) and self._is_ours(now)):
             return FREED
         pod = before if now is None else now
         if pod is not None and not self._is_ours(pod):

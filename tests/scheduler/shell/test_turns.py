@@ -73,6 +73,17 @@ async def test_a_stranger_may_be_whom_somebody_waits_for(house: House) -> None:
         assert house.api.where() == {"db": "a", "p": "a"}
 
 
+async def test_a_stranger_that_is_made_anew_has_left(house: House) -> None:
+    """The watch tells of its end and of the next one of its name in one: its room is free."""
+    house.api.put(node("a", gpu=1), pod("db", node="a", schedulerName="else"), pod("p"))
+    async with house.leading():
+        await house.passes(2)
+        assert house.api.where() == {"db": "a"}
+        house.api.put(pod("db", schedulerName="else", meta={"uid": "db-2"}))
+        await house.passes(0.1)
+        assert house.api.where() == {"p": "a"}
+
+
 async def test_what_helps_nobody_makes_no_plan(house: House) -> None:
     """Nobody waits: pods that start, and what we did ourselves, are no news."""
     house.api.put(node("a"), *gang("g", 2))
