@@ -36,7 +36,7 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
-_FEW: Final = 256  # changes that are cheaper one by one than all in one
+_FEW: Final = 32  # changes that are cheaper one by one than all in one
 
 _Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
 _Of: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
