@@ -182,7 +182,10 @@ def main(
     orderly end, 1 a failure, 2 settings that cannot work. *leave* ends the process where no orderly
     way is left.
     """
-    return asyncio.run(_main(program, clock or SystemClock(), leave))
+    import uvloop  # noqa: PLC0415 - commands that end at once do not wait for it
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        return loop.run(_main(program, clock or SystemClock(), leave))
 
 
 async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) -> int:

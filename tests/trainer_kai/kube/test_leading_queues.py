@@ -1,0 +1,52 @@
+"""A leader whose work is a queue: whatever its calls wait for, it ends before others may lead."""
+
+import asyncio
+
+import pytest
+import structlog
+
+from tests.support.case import Case, ids
+from tests.support.clock import VirtualClock
+from tests.support.leases import TIMING, Host, LeaseServer, Network
+from trainer_kai.kube.claim import Claim
+from trainer_kai.kube.leader import Elector
+from trainer_kai.kube.lease import Fence, LeaseRecord, LeaseTiming
+from trainer_kai.kube.queue import QueueSettings, WorkQueue
+
+# how short a Lease is -> how often its holder leads when it is lost and found again
+TIMINGS: list[Case[LeaseTiming, int]] = [
+    Case("the usual one", TIMING, want=2),
+    Case("the shortest that there is", LeaseTiming(1, 0.6, 0.2, 0.3), want=2),
+]
+
+
+@pytest.mark.parametrize("case", TIMINGS, ids=ids)
+async def test_a_call_without_an_answer_ends_with_the_term(case: Case[LeaseTiming, int]) -> None:
+    """An API server that comes back answers late; the process must outlive that."""
+    clock, server, log = VirtualClock(), LeaseServer(), structlog.get_logger()
+    server.create(LeaseRecord("", 1, "", "2025-12-31T00:00:00.000000Z", 3))
+    host = Host(server, clock)
+    terms: list[Fence] = []
+
+    async def never(_: str) -> None:
+        await asyncio.Event().wait()
+
+    async def work(fence: Fence) -> None:
+        terms.append(fence)
+        queue = WorkQueue(never, QueueSettings("calls"), clock, log)
+        queue.add("one")
+        await queue.run()
+
+    elector = Elector(Claim(host, "a", case.given, host), log, jitter=lambda: 0.0)
+    leading = asyncio.create_task(elector.lead(work))
+    await clock.advance(1)
+    host.network = Network(refuse=True)
+    await clock.advance(case.given.lease_s)
+    assert not terms[0].holds()
+    host.network = Network()
+    await clock.advance(3 * case.given.lease_s)
+
+    assert (leading.done(), len(terms), terms[-1].holds()) == (False, case.want, True)
+    leading.cancel()
+    await clock.advance(case.given.lease_s)
+    assert leading.cancelled()
