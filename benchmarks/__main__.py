@@ -1,6 +1,5 @@
 """Run every benchmark, or those that are named: `python -m benchmarks core decode`."""
 
-import asyncio
 import sys
 from typing import Final
 
@@ -19,6 +18,7 @@ from benchmarks import (
     webhook,
 )
 from e2e.cluster.binaries import ensure_chain
+from trainer_kai.kube import loop
 
 _ALL: Final = {
     "core": core,
@@ -45,6 +45,6 @@ if __name__ == "__main__":
         if not _WITHOUT_CHAIN.issuperset(names):
             ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
         for name in names:
-            asyncio.run(known[name].main())
+            loop.run(known[name].main())
     except KeyboardInterrupt:
         sys.exit(130)

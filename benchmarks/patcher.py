@@ -14,6 +14,7 @@ from typing import Final
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import PODS
 from trainer_kai.clock import SystemClock
+from trainer_kai.kube import loop
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import process_client
 from trainer_kai.kube.locate import find_access
@@ -45,4 +46,4 @@ async def _patch(client: Client, left: Iterator[int], moments: dict[str, tuple[i
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    loop.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

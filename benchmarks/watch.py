@@ -26,6 +26,7 @@ from trainer_kai.kube.connect import process_client
 from trainer_kai.kube.known import Change, What
 from trainer_kai.kube.locate import find_access
 from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.patience import cancel_all
 from trainer_kai.kube.request import Request, Target
 from trainer_kai.kube.watch import Watch
 from trainer_kai.metrics import Metrics
@@ -150,8 +151,8 @@ async def _over_the_api_server(cluster: Cluster) -> None:
     """Follow pods while another process patches each of them as fast as the API server goes.
 
     That is: with so many patches in flight that more of them hardly make it faster. A second run
-    with four times as many shows that, and what more do: they queue in the API server and the
-    watch it serves falls behind, while our process is as quick to take events as before.
+    with four times as many shows that, and what more do: they queue in the API server, and events
+    are late. In neither may our loop ever be away for long.
     """
     await cluster.until_found(resources.SERVICE_ACCOUNTS, "default", "default")
     for name in _BYSTANDERS:  # they follow pods as well, on the same cores
@@ -227,10 +228,12 @@ async def _run(
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
     )
-    output, _ = await patcher.communicate()
-    await _first(watching, listener.done)
-    minding.cancel()
-    assert patcher.returncode == 0
+    try:
+        output, _ = await patcher.communicate()
+        assert patcher.returncode == 0
+        await _first(watching, listener.done)
+    finally:
+        await cancel_all([minding])
     seconds, moments = json.loads(output)
     heard_ns = listener.heard_ns
     assert heard_ns.keys() == moments.keys()

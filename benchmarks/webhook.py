@@ -29,6 +29,7 @@ from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.clock import SystemClock
+from trainer_kai.kube import loop
 from trainer_kai.log import configure, logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Server as Place
@@ -317,4 +318,4 @@ async def _echo(stack: AsyncExitStack, tls: ssl.SSLContext) -> int:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]) if len(sys.argv) > 1 else main())
+    loop.run(_serve(sys.argv[1]) if len(sys.argv) > 1 else main())

@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 __all__ = ["Clock", "SystemClock"]
 
+_LEAST_S: Final = 0.001
+
 # On Linux this one counts the time that the machine is suspended as well: others go on meanwhile.
 _MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -43,5 +45,8 @@ class SystemClock:
         return datetime.now(UTC)  # noqa: TID251 - this is the clock that everyone is passed
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on the event loop, which counts monotonic seconds."""
-        await asyncio.sleep(seconds)
+        """Wait on the event loop, which counts monotonic seconds.
+
+        That of the processes counts milliseconds: to it less than half of one is no time at all.
+        """
+        await asyncio.sleep(max(seconds, _LEAST_S) if seconds > 0 else 0)

@@ -179,12 +179,15 @@ class Cluster:
         await self.guarded(self._until_served())
 
     async def _until_served(self) -> None:
-        """Wait until what is defined can be read: an API server that starts answers 429."""
+        """Wait until what is defined can be read: an API server that starts answers 429.
+
+        It does so only to whom it answers from memory, which is not who asks for the first page.
+        """
         definitions, _ = await self.api.list(CRDS)
         for spec in (definition["spec"] for definition in definitions):
             version = next(it["name"] for it in spec["versions"] if it["storage"])
             kind = f"{spec['group']}/{version}/{spec['names']['plural']}"
-            await self.api.until_found(f"/apis/{kind}?limit=1")
+            await self.api.until_found(f"/apis/{kind}?labelSelector=nobody")
 
     async def _answers(self, url: str) -> bool:
         try:

@@ -92,9 +92,6 @@ class Allocation:
     def _line_up(self) -> Iterator[int]:
         """Yield every unit that can be tried; say why others cannot."""
         for row, unit in enumerate(self._snapshot.units):
-            tree = unit.tree
-            if isinstance(tree, Leaf) and not tree.waiting and not tree.later:
-                continue  # as `_wants` would say: it is most of them
             if not _wants(unit):
                 continue
             bar, parts = unit.bar, chunk(unit.tree)
@@ -251,7 +248,10 @@ def _existing(leaf: Leaf) -> int:
 
 def _wants(unit: Unit) -> bool:
     """Say whether a unit wants anything: pods wait, or it runs and slots of it are missing."""
-    if has_waiting(unit.tree):
+    tree = unit.tree
+    if isinstance(tree, Leaf) and not tree.waiting and not tree.later:
+        return False  # it is so for most: there are whole clusters of them
+    if has_waiting(tree):
         return True
     if not unit.is_kept or unit.bar is not None or not has_later(unit.tree):
         return False  # of pods that neither wait nor come no slot is missing

@@ -2,7 +2,8 @@
 
 A turn begins as soon as something happened that may change what the last plan said: at once on a
 quiet cluster, and under a burst when it pauses, or after 50 ms. What turns cost is not made more by
-many of them: after one comes a rest of three times its length, unless news would wait for longer.
+many of them: after one that left news behind comes a rest of three times its length, but no news
+waits for more than 50 ms, or for the end of the turn that is on.
 The plan is made in a thread: what it is made from is frozen, and watches, lease and health go on
 meanwhile. Nothing is executed before the plan is complete, and nothing of it that relies on what
 has changed in the meantime.
@@ -80,24 +81,28 @@ class Cycle:
         self._rested_s = 0.0  # when there has been enough rest after the last turn
         self._wakes_on: Topics = ANY
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
-        # news while a plan was made, of which it knows nothing
-        self._meanwhile: set[Topics] = set()
+        self._taken_s = 0.0  # when the last plan was told what is so
+        # news while it was made, of which it knows nothing, and since when
+        self._meanwhile: dict[Topics, float] = {}
 
     def wake(self, topics: Topics) -> None:
         """Take note of news; of what helps nobody there is none."""
+        now_s = self._clock.monotonic_s()
         if topics and topics is not ANY:
-            self._meanwhile.add(topics)
+            self._meanwhile.setdefault(topics, now_s)
         if topics is not ANY and not topics & self._wakes_on:
             self._is_stale = self._is_stale or topics is MORE or "room" in topics
             return
-        self._last_s = self._clock.monotonic_s()
-        if not self._due.is_set():
-            self._first_s = self._last_s
-            self._due.set()
+        self._last_s = now_s
+        self._is_due(now_s)
 
     def again(self) -> None:
         """Ask for a turn."""
         self.wake(ANY)
+
+    def _is_due(self, since_s: float) -> None:
+        self._first_s = min(self._first_s, since_s) if self._due.is_set() else since_s
+        self._due.set()
 
     async def run(self, carrier: Carries, reports: Reports) -> None:
         """Take turns, as long as we lead; what is under way is waited for at the end."""
@@ -127,15 +132,17 @@ class Cycle:
     async def _turn(self) -> tuple[Orders, Told]:
         began_s = self._clock.monotonic_s()
         encoded = self._live.snapshot()
-        self._meanwhile, self._is_stale = set(), False
-        taken_s = self._clock.monotonic_s()
+        self._meanwhile, self._is_stale = {}, False
+        self._taken_s = taken_s = self._clock.monotonic_s()
         made, orders, told = await self._beside(self._decide, encoded)
         ended_s = self._clock.monotonic_s()
-        self._rested_s = ended_s + _REST * (ended_s - began_s)
         self._wakes_on = _wakes_on(made)
-        if any(topics & self._wakes_on for topics in self._meanwhile):
-            self.again()
-        self._meanwhile = set()
+        heard_s = [it for topics, it in self._meanwhile.items() if topics & self._wakes_on]
+        self._meanwhile = {}
+        if heard_s:
+            self._is_due(min(heard_s))
+        rest = _REST if self._due.is_set() else 0.0
+        self._rested_s = ended_s + rest * (ended_s - began_s)
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
         self._metrics.plan_seconds.observe(ended_s - taken_s)
         self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)
@@ -153,7 +160,7 @@ class Cycle:
         kept = []
         for unit in orders.units:
             if self._live.moved(unit):
-                self.again()
+                self._is_due(self._taken_s)
                 continue
             kept.append(unit)
         for unit in kept:

@@ -53,6 +53,7 @@ class Live:
         self.cluster: Final = self._state.cluster  # as it is laid out for a plan
         self._shelves: Final = {id(shelf.known): shelf for shelf in self._state.shelves}
         self._terms: Final = terms
+        self._scheduler_name: Final = terms().scheduler_name
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
         self._moved: set[Key] = set()
@@ -227,7 +228,7 @@ class Live:
         )
 
     def _is_ours(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name == self._terms().scheduler_name
+        return pod.spec.scheduler_name == self._scheduler_name
 
     def has_pods_of(self, jobset: Key) -> bool:
         """Say whether pods of the groups of a JobSet are on nodes."""
@@ -344,7 +345,7 @@ class Live:
             self._moved.add(key)
         if new is not None and new.node and (old is None or old.node != new.node):
             self._moved.add(Key("", new.node))  # somebody has taken room there
-        if old is not None and old.node and not (now and waits(now) and self._is_ours(now)):
+        if old is not None and old.node and not waits(now):
             return FREED
         pod = before if now is None else now
         if pod is not None and not self._is_ours(pod):

@@ -29,6 +29,7 @@ from tests.webhook.objects import REVIEWS
 from tests.webhook.serving import serving, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import SystemClock
+from trainer_kai.kube import loop
 from trainer_kai.kube.errors import Refusal, Unavailable
 from trainer_kai.log import configure
 from webhook.cache import TrainJob, kept
@@ -238,9 +239,9 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        asyncio.run(_serve())
+        loop.run(_serve())
         return
-    result = asyncio.run(fuzz(options.seconds, options.seed))
+    result = loop.run(fuzz(options.seconds, options.seed))
     for answer, count in result.answers.most_common():
         print(f"{count:8} {answer}")
     before, after = result.mebibytes

@@ -69,8 +69,8 @@ class QueueSettings:
     workers: int = 4
     """How many keys are worked on at once."""
     grace_s: float = 0.5
-    """How long calls that are on may take to finish when the queue is stopped: as a leader's work
-    it has to end before anyone else leads, and the shortest Lease lasts for a second."""
+    """How long calls that are on may take to finish when the queue is stopped. A leader's work has
+    to end while its Lease would last, and the shortest one lasts for a second."""
     retry_first_s: float = 0.1
     """The first step of a key's back-off."""
     retry_cap_s: float = 60.0

@@ -27,6 +27,7 @@ from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.clock import Clock, SystemClock
 from trainer_kai.errors import ConfigError, InvariantError
+from trainer_kai.kube import loop
 from trainer_kai.kube.errors import ApiError, Unauthorized
 from trainer_kai.kube.groups import leaves
 from trainer_kai.kube.patience import finish_within
@@ -182,10 +183,7 @@ def main(
     orderly end, 1 a failure, 2 settings that cannot work. *leave* ends the process where no orderly
     way is left.
     """
-    import uvloop  # noqa: PLC0415 - commands that end at once do not wait for it
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-        return loop.run(_main(program, clock or SystemClock(), leave))
+    return loop.run(_main(program, clock or SystemClock(), leave))
 
 
 async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) -> int:

@@ -29,7 +29,8 @@ class House:
         self.metrics = Metrics()
         self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
         self.while_planning: Callable[[], None] = lambda: None
-        self.plans = 0
+        self.began_s: list[float] = []
+        """When plans were begun."""
         self.planning_s = 0.0
         log = logger("test")
         policies = choose(Choice())
@@ -43,12 +44,17 @@ class House:
         if api is None:
             self.api.put(queue())
 
+    @property
+    def plans(self) -> int:
+        """Return how many plans were begun."""
+        return len(self.began_s)
+
     def again(self) -> "House":
         """Return another one before the same API server."""
         return House(self.api)
 
     async def _beside(self, decide: Callable[..., Any], *given: Any) -> Any:
-        self.plans += 1
+        self.began_s.append(self.api.clock.monotonic_s())
         if self.planning_s:
             await self.api.clock.sleep(self.planning_s)
         made = decide(*given)

@@ -1,4 +1,4 @@
-"""A leader whose work is a queue: whatever its calls wait for, it ends before others may lead."""
+"""A leader whose work is a queue: whatever its calls wait for, it ends, and may lead again."""
 
 import asyncio
 
