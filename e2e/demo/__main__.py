@@ -61,6 +61,10 @@ A TrainJob of your own, and what the scheduler would do with all that is there:
   {kubectl} apply -f e2e/demo/yours.yaml
   .venv/bin/trainer-kai why yours
   curl -s {snapshot} | .venv/bin/trainer-kai simulate -f -
+
+What our processes log (also webhook and podgrouper):
+
+  .venv/bin/python -m e2e.cluster logs demo scheduler
 """
 
 

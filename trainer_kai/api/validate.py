@@ -115,7 +115,6 @@ def _share(share: QueueResource, path: str) -> Faults:
 def _podgroup(group: PodGroup) -> Faults:
     spec = group.spec
     yield from _metadata(group.metadata, "metadata")
-    yield from _at("spec.queue", dns_subdomain_fault(spec.queue) if spec.queue else None)
     if spec.preemptibility:
         yield from _at("spec.preemptibility", preemptibility_fault(spec.preemptibility))
     for path, text in (  # below zero the one means none and the other never

@@ -72,12 +72,13 @@ def _classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
         if pod.spec.scheduler_name == scheduler_name and POD_GROUP not in pod.metadata.annotations:
             label = pod.metadata.labels.get(PRIORITY_CLASS_NAME)
             asked.setdefault(label or pod.spec.priority_class_name, set()).add(key)
+    by_pods = {pod.spec.priority_class_name for pod in cluster.pods.values()}
     priority = default_priority(cluster.priority_classes)
     for name in sorted(asked.keys() - cluster.priority_classes.keys() - {""}):
         if (name, priority) != _TRAIN:
             taken = f"the priority of {_some(asked[name])} is taken to be {priority}"
-            refused = "but a cluster without it refuses the pods"
-            yield f"PriorityClass {name} is in no file: {taken}, {refused}"
+            refused = ", but a cluster without it refuses such pods" if name in by_pods else ""
+            yield f"PriorityClass {name} is in no file: {taken}{refused}"
 
 
 def hints(cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key]) -> dict[Key, str]:

@@ -26,6 +26,7 @@ __all__ = ["look_at_pod", "look_at_trainjob"]
 T = TypeVar("T", bound=Object)
 
 _MOST_GROUPS: Final = 8  # that pods name, and that are no groups of the JobSet
+_OVER: Final = frozenset({State.COMPLETE, State.FAILED})
 
 
 class _Reader:
@@ -74,8 +75,7 @@ async def look_at_trainjob(client: "Client", key: Key, scheduler_name: str) -> A
             raise
         return told
     told = answer(found)
-    is_over = told.state in {State.COMPLETE, State.FAILED}
-    return told if is_over else await _look_below(reader, found)
+    return told if told.state in _OVER else await _look_below(reader, found)
 
 
 async def look_at_pod(client: "Client", key: Key, scheduler_name: str) -> Answer:
@@ -92,8 +92,11 @@ async def look_at_pod(client: "Client", key: Key, scheduler_name: str) -> Answer
     above = Key(key.namespace, jobset)
     job = await reader.get(TRAINJOBS, above)
     kind = TRAINJOBS.kind if job else JOBSETS.kind
-    whole = await _look_below(reader, found._replace(kind=kind, key=above, trainjob=job, pods=()))
-    return _only(whole, pod)
+    found = found._replace(kind=kind, key=above, trainjob=job, pods=())
+    told = answer(found)
+    if told.state in _OVER:  # what is left of its pods tells nothing
+        return told
+    return _only(await _look_below(reader, found), pod)
 
 
 def _only(whole: Answer, pod: SeenPod) -> Answer:

@@ -151,12 +151,8 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
     ),
     Case(
         "wishes that cannot be meant",
-        {"queue": "Q", "preemptibility": "yes", "preemptionDelay": "-1"},
+        {"preemptibility": "yes", "preemptionDelay": "-1"},
         [
-            (
-                "spec.queue: 'Q' must be 1 to 253 lower-case letters, digits, '-' and '.', "
-                "and each part between dots begin and end with a letter or digit"
-            ),
             "spec.preemptibility: 'yes' must be 'preemptible' or 'non-preemptible'",
             (
                 'spec.preemptionDelay: \'-1\' is no duration; write one such as "90s", "10m" or '

@@ -189,8 +189,9 @@ async def test_a_pod_of_no_jobset_is_asked_about_itself() -> None:
 
 @pytest.mark.parametrize("name", ["Complete", "Failed"])
 async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
-    """One request, and nothing waits."""
+    """One request, and nothing waits; of a pod that is left one more."""
     scene = Scene()
+    scene.pods("node")
     over = {"type": name, "status": "True", "reason": "Why", "message": "so"}
     scene.trainjob["status"] = {"conditions": [over]}
     scene.shelf.put(TRAINJOBS, scene.trainjob)
@@ -199,6 +200,8 @@ async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
 
     assert (told.state.value, told.waits) == (name.lower(), False)
     assert len(scene.shelf.asked) == 1
+    assert await scene.why("job-node-0-1") == told
+    assert len(scene.shelf.asked) == 3
 
 
 async def test_few_questions_are_asked() -> None:
