@@ -13,6 +13,7 @@ from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Ints, Kind, Queue
 
 __all__ = ["Siblings", "allocatable_share", "divide", "fair_share"]
 
+_DIGITS: Final = 6  # 2.01 times 1000 is a little less than 2010
 _WHOLE: Final = {Kind.CPU: 1, Kind.MEMORY: 1, Kind.GPU: 1000}  # a GPU is given whole
 
 
@@ -56,7 +57,8 @@ def _divide_rows(
         usage=queues.usage[rows, kind],
         priority=[queues.priority[q] for q in rows],
     )
-    return divide(amount / unit, siblings, past_use) * unit
+    share = divide(amount / unit, siblings, past_use)
+    return share if unit == 1 else np.round(share * unit, _DIGITS)
 
 
 def divide(amount: float, siblings: Siblings, past_use: float) -> Floats:

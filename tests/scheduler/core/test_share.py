@@ -123,6 +123,14 @@ def test_gpus_are_given_whole_and_the_rest_as_it_comes() -> None:
     assert due[:, 0].tolist() == [1501, 1500]
 
 
+def test_who_gets_all_that_it_wants_gets_exactly_that() -> None:
+    """Also of parts of a GPU, of which a float times 1000 is sometimes a little less."""
+    queues = tree([NONE], [0], [0], [1])
+    for thousandths in range(10, 10_000, 10):
+        queues.requested[0, 2] = thousandths
+        assert fair_share(queues, (0, 0, 10_000), 1.0)[0, 2] == thousandths
+
+
 @pytest.mark.parametrize(
     ("quota", "limit", "due", "want"),
     [
