@@ -188,7 +188,7 @@ def _queues(table: Table) -> list[str]:
     keys = QueueKeys(snapshot.queues, usage, due, snapshot.total)
     asked = snapshot.shapes[0].counted
     line = ((unit.queue, (-unit.priority, row)) for row, unit in enumerate(snapshot.units))
-    turns = Turns(snapshot.queues, keys, lambda _: asked, line)
+    turns = Turns(snapshot.queues, keys.key, lambda _: asked, line)
     built = time.perf_counter() - began
     began, taken = time.perf_counter(), []
     while (row := turns.pop()) is not None:

@@ -111,7 +111,7 @@ class Allocation:
         first = len(self.admissions)
         line = ((units[row].queue, steps[row].key) for row in rows)
         asked = self._asked
-        turns = Turns(self._snapshot.queues, self._keys, asked, line)
+        turns = Turns(self._snapshot.queues, self._keys.key, asked, line)
         while (row := turns.pop()) is not None:
             if self._is_spent(max_units):
                 self._untried += 1

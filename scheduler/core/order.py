@@ -19,8 +19,9 @@ from scheduler.core.usage import Amounts, Usage
 __all__ = ["QueueKeys", "Turns", "UnitKeyOf"]
 
 UnitKeyOf: TypeAlias = tuple[int, ...]  # its last number is the unit
-QueueKey: TypeAlias = tuple[bool, bool, int, bool, float, float, float, float, float, int]
+QueueKey: TypeAlias = tuple[float, ...]
 
+_SHARE: Final = 4  # the place in a key of the dominant share with the candidate
 _DEVICE: Final = 1000  # GPU thousandths: a dominant share counts whole ones
 _MUCH: Final = 1000.0  # of what is had of something that one should have nothing of
 
@@ -67,6 +68,18 @@ class QueueKeys:
             queue,
         )
 
+    def key_of_loser(self, queue: int, lost: Amounts) -> QueueKey:
+        """Return the place of a queue among those that may lose something: the last turn first.
+
+        What its first candidate would lose counts where shares are compared with it; whether the
+        queue is owed something is asked as it is.
+        """
+        has = self.key(queue, (0, 0, 0))
+        cpu, memory, gpu = lost
+        without = self.key(queue, (-cpu, -memory, -gpu))
+        share = without[_SHARE]
+        return tuple([-it for it in (*has[:_SHARE], share, *has[_SHARE + 1 :])])
+
 
 def _dominant(cpu: int, memory: int, gpu: int, whole: list[float]) -> float:
     return max(
@@ -82,26 +95,26 @@ class Turns:
     def __init__(
         self,
         queues: Queues,
-        keys: QueueKeys,
+        key: Callable[[int, Amounts], QueueKey],
         asked: Callable[[int], Amounts],
         waiting: Iterable[tuple[int, UnitKeyOf]],
     ) -> None:
         """Line up units: *waiting* are their queues and keys, *asked* what one would take next."""
-        self._keys = keys
+        self._key = key
         self._asked = asked
         self._parent = queues.parent
         self._units: dict[int, list[UnitKeyOf]] = {}
         self._queues: dict[int, list[tuple[QueueKey, int]]] = {NONE: []}
         self._last = NONE  # the queue whose unit was taken last: its way up is out of date
-        for queue, key in waiting:
-            self._units.setdefault(queue, []).append(key)
+        for queue, place in waiting:
+            self._units.setdefault(queue, []).append(place)
         for queue, units in self._units.items():
             heapq.heapify(units)
             self._announce(queue)
         for queue in self._from_below():
             heapq.heapify(self._queues[queue])
             if queue != NONE:
-                entry = (self._keys.key(queue, self._asked(self._best(queue))), queue)
+                entry = (self._key(queue, self._asked(self._best(queue))), queue)
                 self._queues[self._parent[queue]].append(entry)
 
     def pop(self) -> int | None:
@@ -132,7 +145,7 @@ class Turns:
     def _from_below(self) -> list[int]:
         """Return the inner queues, each after all that are below it; put leaves into theirs."""
         for queue, units in self._units.items():
-            entry = (self._keys.key(queue, self._asked(units[0][-1])), queue)
+            entry = (self._key(queue, self._asked(units[0][-1])), queue)
             self._queues[self._parent[queue]].append(entry)
         return sorted(self._queues, key=self._depth, reverse=True)
 
@@ -157,7 +170,7 @@ class Turns:
             if is_empty:
                 heapq.heappop(siblings)
             else:
-                heapq.heapreplace(siblings, (self._keys.key(queue, self._asked(best)), queue))
+                heapq.heapreplace(siblings, (self._key(queue, self._asked(best)), queue))
             is_empty = not siblings
             if not is_empty:
                 best = self._best(parent)

@@ -1,5 +1,6 @@
 """What queues have while a plan is being made: plain integers, on all levels."""
 
+from copy import copy
 from typing import Final, TypeAlias
 
 from scheduler.core.model import NONE, Queues
@@ -15,11 +16,18 @@ class Usage:
     __slots__ = ("allocated", "fixed", "limit", "paths", "quota")
 
     def __init__(self, queues: Queues) -> None:
-        self.allocated: Final[list[list[int]]] = queues.allocated.tolist()
-        self.fixed: Final[list[list[int]]] = queues.fixed.tolist()
+        self.allocated: list[list[int]] = queues.allocated.tolist()
+        self.fixed: list[list[int]] = queues.fixed.tolist()
         self.quota: Final[list[list[int]]] = queues.quota.tolist()
         self.limit: Final[list[list[int]]] = queues.limit.tolist()
         self.paths: Final = tuple(_path(queues.parent, q) for q in range(len(queues.names)))
+
+    def copy(self) -> "Usage":
+        """Return one that goes its own way."""
+        other = copy(self)
+        other.allocated = [row.copy() for row in self.allocated]
+        other.fixed = [row.copy() for row in self.fixed]
+        return other
 
     def take(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:
         """Charge a queue and all above it."""

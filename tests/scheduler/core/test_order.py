@@ -209,7 +209,7 @@ class Played:
     def by_turns(self) -> list[int]:
         """Return the order that Turns gives."""
         waiting = [(unit.queue, self.key(i)) for i, unit in enumerate(self.units)]
-        turns = Turns(self._queues, self.keys, self.asked, waiting)
+        turns = Turns(self._queues, self.keys.key, self.asked, waiting)
         got = []
         while (unit := turns.pop()) is not None:
             got.append(unit)
@@ -287,7 +287,7 @@ def test_who_is_not_put_back_is_gone() -> None:
     """A unit that failed lets the next one try, and its queue keeps its place."""
     game = Played([Q((0, 0, 0))] * 2, [NONE] * 2, [U(0, 0, [ONE]), U(0, 1, [ONE]), U(1, 0, [ONE])])
     waiting = [(unit.queue, game.key(i)) for i, unit in enumerate(game.units)]
-    turns = Turns(queues_of([Q()] * 2), game.keys, game.asked, waiting)
+    turns = Turns(queues_of([Q()] * 2), game.keys.key, game.asked, waiting)
     assert [turns.pop() for _ in range(4)] == [0, 1, 2, None]
     assert turns.pop() is None
 

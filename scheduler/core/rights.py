@@ -1,0 +1,179 @@
+"""Who may take something back from whom: what reclaim asks of queues.
+
+Two queues are compared where their ways up part: just below the queue that they have in common, or
+at the top. All numbers of a claim are those from before anything is taken, but for what is left of
+the queues that lose something.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from scheduler.core.model import KINDS, UNBOUND, Floats, Ints, Queues
+from scheduler.core.share import allocatable_share
+from scheduler.core.usage import Amounts, Usage
+
+__all__ = ["Bounds", "Claim", "Rights", "Taking"]
+
+Row: TypeAlias = list[float]
+
+
+class Bounds:
+    """What queues may count on; without bound is infinite."""
+
+    def __init__(self, queues: Queues, due: Floats) -> None:
+        share = allocatable_share(queues, due)
+        self.quota: Final[list[Row]] = _bounds(queues.quota)
+        self.share: Final[list[Row]] = _bounds(share)
+        self.due: Final[list[Row]] = due.tolist()
+        self.parent: Final = queues.parent
+
+
+class Claim(NamedTuple):
+    """Who wants something, and how much."""
+
+    queue: int
+    amounts: Amounts
+    is_fixed: bool  # it could not be taken back again
+
+
+class Rights:
+    """What may be taken for one claim."""
+
+    def __init__(self, bounds: Bounds, usage: Usage, claim: Claim) -> None:
+        """Compare with *usage*, which must not change meanwhile."""
+        self.bounds: Final = bounds
+        self.usage: Final = usage
+        self.claim: Final = claim
+        self._wanted: Final = {
+            q: self._with_claim(usage.allocated[q]) for q in usage.paths[claim.queue]
+        }
+        self._pairs: Final[dict[int, tuple[int, int]]] = {}
+
+    @property
+    def has_claim(self) -> bool:
+        """Say whether anything may be taken at all: it would still be within what is due to it."""
+        queue, bounds = self.claim.queue, self.bounds
+        if not _within(self._wanted[queue], bounds.due[queue]):
+            return False
+        return not self.claim.is_fixed or all(
+            _within(self._with_claim(self.usage.fixed[q]), bounds.quota[q])
+            for q in self.usage.paths[queue]
+        )
+
+    def is_owed(self, mine: int) -> bool:
+        """Say whether a queue on the claimant's way up would stay within its quota."""
+        return _within(self._wanted[mine], self.bounds.quota[mine])
+
+    def concerns(self, queue: int) -> bool:
+        """Say whether another queue than the claimant's comes into question.
+
+        If the claimant is owed it, by being above its quota in something that is asked for, or at
+        least not below it in anything; else only by being above what it may fill.
+        """
+        mine, theirs = self.pair(queue)
+        has, bounds = self.usage.allocated[theirs], self.bounds
+        if not self.is_owed(mine):
+            return not _within(has, bounds.share[theirs])
+        quota, asked = bounds.quota[theirs], self.claim.amounts
+        bound = [kind for kind in KINDS if asked[kind] > 0 and quota[kind] != math.inf]
+        if any(has[kind] > quota[kind] for kind in bound):
+            return True
+        return not any(has[kind] < quota[kind] for kind in bound)
+
+    def pair(self, queue: int) -> tuple[int, int]:
+        """Return the claimant's and another queue just below the one they have in common."""
+        if queue not in self._pairs:
+            mine, theirs = self.usage.paths[self.claim.queue], self.usage.paths[queue]
+            depth = 1
+            while mine[-depth] == theirs[-depth]:
+                depth += 1
+            self._pairs[queue] = mine[-depth], theirs[-depth]
+        return self._pairs[queue]
+
+    def _with_claim(self, has: list[int]) -> list[int]:
+        return [one + more for one, more in zip(has, self.claim.amounts, strict=True)]
+
+
+class Taking:
+    """What was taken for one claim so far, whether more may be, and whether all of it is fair."""
+
+    def __init__(self, rights: Rights) -> None:
+        self._rights = rights
+        self._bounds = rights.bounds
+        self._before = rights.usage.allocated
+        self._left: dict[int, list[int]] = {}  # of queues that something was taken from
+
+    def may_lose(self, queue: int) -> bool:
+        """Say whether a block may be taken from a queue, however large it is.
+
+        It may if the queue that is compared still has more than it may fill, in anything; or if the
+        claimant is owed it, and that queue still has more than its own quota.
+        """
+        mine, theirs = self._rights.pair(queue)
+        has, bounds = self._has(theirs), self._bounds
+        if not _within(has, bounds.share[theirs]):
+            return True
+        return self._rights.is_owed(mine) and not _within(has, bounds.quota[theirs])
+
+    def take(self, queue: int, amounts: Amounts) -> None:
+        """Take a block from a queue, and so from those above it."""
+        for q in self._rights.usage.paths[queue]:
+            left = self._left.setdefault(q, self._before[q].copy())
+            for kind in KINDS:
+                left[kind] -= amounts[kind]
+
+    def spare(self, queue: int, amounts: Amounts) -> None:
+        """Give a block back."""
+        cpu, memory, gpu = amounts
+        self.take(queue, (-cpu, -memory, -gpu))
+
+    def is_fair(self, patience: float = 1.0) -> bool:
+        """Say whether nobody who lost is worse off for it than the claimant, on any level.
+
+        A queue above its fair share may not get there at the cost of one that has, of its own,
+        no more. With a larger *patience* that must have so much more.
+        """
+        for mine in self._rights.usage.paths[self._rights.claim.queue]:
+            above = self._bounds.parent[mine]
+            for theirs in self._left:
+                is_beside = theirs != mine and self._bounds.parent[theirs] == above
+                if is_beside and not self._is_fair_to(theirs, mine, patience):
+                    return False
+        return True
+
+    def _is_fair_to(self, theirs: int, mine: int, patience: float) -> bool:
+        has, before, due = self._has(theirs), self._before[theirs], self._bounds.due
+        if has == before:
+            return True
+        would_have = self._has(mine)
+        for kind in KINDS:
+            more = self._rights.claim.amounts[kind]
+            if more <= 0 and has[kind] == before[kind]:
+                continue
+            part = _part(would_have[kind] + more, due[mine][kind])
+            defends = due[theirs][kind] > 0
+            if part > 1 and defends and part * patience >= has[kind] / due[theirs][kind]:
+                return False
+        return True
+
+    def _has(self, queue: int) -> list[int]:
+        return self._left.get(queue, self._before[queue])
+
+
+def _bounds(rows: Ints | Floats) -> list[Row]:
+    bounds: list[Row] = np.where(rows == UNBOUND, math.inf, rows).tolist()
+    return bounds
+
+
+def _within(amounts: Iterable[float], bounds: Iterable[float]) -> bool:
+    return all(amount <= bound for amount, bound in zip(amounts, bounds, strict=True))
+
+
+def _part(amount: float, due: float) -> float:
+    """Return what part of what is due somebody has."""
+    if due > 0:
+        return amount / due
+    return math.inf if amount > 0 else 0.0

@@ -1,0 +1,175 @@
+"""Whom of many to take: the first set of candidates that does and has nobody to spare.
+
+Candidates have ranks; of two sets the one comes first whose ranks, in order, are smaller. A set
+does if each of it may be taken when those before it are gone, and if what all of them leave is
+room enough, and fair.
+
+Everybody is taken in order until there is room. If there never is, no set does. Whoever can be
+spared then is, the last ones first: what is left is most often the first set that there is. If it
+may not be taken, the same is tried with only those who may be. At last sets are looked at one by
+one, whether one that comes before does: of up to eight candidates all, and of more as many.
+"""
+
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+__all__ = ["Choice", "Stake", "choose"]
+
+_LIMIT: Final = 2**8  # all sets of eight
+
+Ranks: TypeAlias = tuple[int, ...]
+
+
+class Stake(Protocol):
+    """What would be if some candidates were gone; nobody is at first, and then there is no room."""
+
+    def may_lose(self, candidate: int) -> bool:
+        """Say whether one more may go. Whoever may, might with fewer gone."""
+        ...
+
+    def take(self, candidate: int) -> None:
+        """Have it gone."""
+        ...
+
+    def spare(self, candidate: int) -> None:
+        """Have it back, whoever was taken after it."""
+        ...
+
+    def has_room(self) -> bool:
+        """Say whether those who are gone leave room enough; if so, they do with more gone.
+
+        It is asked after each change, and should cost what that changed.
+        """
+        ...
+
+    def is_fair(self) -> bool:
+        """Say whether it is fair to those who lost something.
+
+        If it is with some gone, and with fewer, somebody between them can be spared fairly.
+        """
+        ...
+
+
+class Choice(NamedTuple):
+    """Whom to take, if anybody does."""
+
+    ranks: Ranks | None
+    tried: int = 0  # sets, one by one
+    is_cut: bool = False  # not all sets were looked at
+
+
+def choose(count: int, stake: Stake, limit: int = _LIMIT) -> Choice:
+    """Choose among so many candidates; afterwards nobody is gone.
+
+    The *limit* is of sets that are looked at one by one: a few hundred.
+    """
+    search = _Search(count, stake, limit)
+    known = search.walk()
+    if search.enough is None:
+        return Choice(None)
+    return Choice(search.before(known) or known, search.tried, search.is_cut)
+
+
+class _Search:
+    def __init__(self, count: int, stake: Stake, limit: int) -> None:
+        self.tried = 0
+        self.is_cut = False
+        self.enough: int | None = None  # nobody before this one is needed for there to be room
+        self._count = count
+        self._stake = stake
+        self._limit = limit
+
+    def walk(self) -> Ranks | None:
+        """Return a set that does, found by taking everybody, or whoever may be, in order."""
+        taken, refused = self._until_room(asks=False)
+        if not taken:
+            return None
+        self.enough = taken[-1]
+        found = self._spared(taken)
+        if self._may_be(found):
+            return found
+        taken, refused = self._until_room(asks=True)
+        if not taken or not refused:  # if nobody was, it is what was found before
+            self._give_back(taken)
+            return None
+        found = self._spared(taken)
+        return found if self._may_be(found) else None
+
+    def before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
+        """Return the first set that does and begins so, if it comes before one that is known."""
+        stake = self._stake
+        for one in range(first[-1] + 1 if first else 0, self._count):
+            ranks = (*first, one)
+            if known is not None and ranks >= known:
+                return None
+            if self.tried == self._limit:
+                self.is_cut = True
+                return None
+            self.tried += 1
+            if not stake.may_lose(one):
+                continue
+            stake.take(one)
+            if not self._is_enough(one):
+                found = self.before(known, ranks)
+            else:  # of a larger set that begins so somebody can be spared
+                found = ranks if self._is_smallest(ranks) else None
+            stake.spare(one)
+            if found is not None or self.is_cut:
+                return found
+        return None
+
+    def _until_room(self, *, asks: bool) -> tuple[list[int], bool]:
+        """Take candidates until there is room; return them, or nobody, and if any was refused."""
+        taken, refused = list[int](), False
+        for one in range(self._count):
+            if asks and not self._stake.may_lose(one):
+                refused = True
+                continue
+            self._stake.take(one)
+            taken.append(one)
+            if self._stake.has_room():
+                return taken, refused
+        self._give_back(taken)
+        return [], refused
+
+    def _spared(self, taken: list[int]) -> Ranks:
+        """Spare whoever can be, the last ones first, then all; return who could not."""
+        kept = [taken[-1]]  # without it there was no room
+        for one in reversed(taken[:-1]):
+            self._stake.spare(one)
+            if not self._stake.has_room():
+                self._stake.take(one)
+                kept.append(one)
+        self._give_back(kept)
+        return tuple(reversed(kept))
+
+    def _may_be(self, ranks: Ranks) -> bool:
+        """Say whether a set that leaves room may be taken, and is fair."""
+        taken = list[int]()
+        for one in ranks:
+            if not self._stake.may_lose(one):
+                break
+            self._stake.take(one)
+            taken.append(one)
+        may = len(taken) == len(ranks) and self._stake.is_fair()
+        self._give_back(taken)
+        return may
+
+    def _is_enough(self, last: int) -> bool:
+        """Say whether it does that those are gone who are, of whom somebody is the last."""
+        if self.enough is None or last < self.enough:
+            return False
+        return self._stake.has_room() and self._stake.is_fair()
+
+    def _is_smallest(self, ranks: Ranks) -> bool:
+        """Say whether nobody can be spared; the last one cannot, or it was not tried."""
+        for one in ranks[:-1]:
+            self._stake.spare(one)
+            is_enough = self._is_enough(ranks[-1])
+            self._stake.take(one)
+            if is_enough:
+                return False
+        return True
+
+    def _give_back(self, taken: list[int]) -> None:
+        for one in taken:
+            self._stake.spare(one)

@@ -1,0 +1,149 @@
+"""Who would lose something first, against looking at everybody each time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core.line import Block, line_up
+from scheduler.core.model import NONE
+from scheduler.core.order import QueueKeys
+from scheduler.core.usage import Usage
+from tests.scheduler.core.test_order import TOTAL, Q, queues_of
+from tests.support.case import Case, ids
+
+ONE = (1, 1, 1)
+
+
+def line(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[int]:
+    """Return the blocks in the order in which they are lost."""
+    due = np.array([row.due for row in rows], dtype=np.float64)
+    queues = queues_of(rows, parent)
+    return list(line_up(queues, Usage(queues), due, TOTAL, blocks))
+
+
+def people(*queues: int) -> list[Block]:
+    """Return somebody of each of these queues, the oldest first."""
+    return [Block(queue, (0, row), ONE) for row, queue in enumerate(queues)]
+
+
+FAR, NEAR, BELOW = Q((9, 9, 9)), Q((6, 6, 6)), Q((2, 2, 2))
+
+# queues, those above them, the queue of each candidate -> the line
+LINES: list[Case[tuple[list[Q], list[int], list[int]], list[int]]] = [
+    Case("the newest first", ([FAR], [NONE], [0, 0, 0]), [2, 1, 0]),
+    Case("the queue that has most of its share", ([NEAR, FAR], [NONE, NONE], [0, 1]), [1, 0]),
+    Case("who is below it last", ([BELOW, NEAR], [NONE, NONE], [0, 0, 1]), [2, 1, 0]),
+    Case(
+        "all come down together",
+        ([FAR, FAR], [NONE, NONE], [0, 0, 1, 1]),
+        [3, 1, 2, 0],
+    ),
+    Case(
+        "as departments first",
+        ([FAR, NEAR, FAR, BELOW], [2, 3, NONE, NONE], [1, 0]),
+        [1, 0],
+    ),
+    Case(
+        "the smaller priority of queues",
+        ([NEAR._replace(priority=200), NEAR], [NONE, NONE], [0, 1]),
+        [1, 0],
+    ),
+    Case(
+        "who is not above its quota after who is",
+        ([FAR._replace(quota=(9, 9, 9)), NEAR._replace(quota=(5, 9, 9))], [NONE, NONE], [0, 1]),
+        [1, 0],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LINES, ids=ids)
+def test_who_loses_first(case: Case[tuple[list[Q], list[int], list[int]], list[int]]) -> None:
+    """Whoever would have the last turn."""
+    rows, parent, queues = case.given
+    assert line(rows, parent, people(*queues)) == case.want
+
+
+def test_what_somebody_would_lose_counts() -> None:
+    """A queue that a large loss would bring down comes after one that keeps more."""
+    large = Block(0, (0, 0), (4, 4, 4))
+    small = Block(1, (0, 1), ONE)
+    assert line([NEAR, NEAR], [NONE, NONE], [large, small]) == [1, 0]
+
+
+def test_what_was_placed_since_counts() -> None:
+    """The line begins with what queues have by now."""
+    queues = queues_of([NEAR, NEAR], [NONE, NONE])
+    usage = Usage(queues)
+    usage.take(0, ONE, is_fixed=False)
+    due = np.full((2, 3), 4.0)
+    assert next(line_up(queues, usage, due, TOTAL, people(0, 1))) == 0
+    assert usage.allocated == [[7, 7, 7], [6, 6, 6]]  # and nothing of it changes
+
+
+def test_a_unit_may_lose_some_of_it_first() -> None:
+    """Blocks of one unit: what comes on top of its minimum is lost before the rest."""
+    core, on_top = Block(0, (0, 0, 7), ONE), Block(0, (0, 1, 7), ONE)
+    assert line([FAR], [NONE], [core, on_top, core]) == [1, 2, 0]
+
+
+@st.composite
+def clusters(draw: Any) -> tuple[list[Q], list[int], list[Block]]:
+    """Draw queues of two levels and candidates that have no more than their queues."""
+    amounts = st.tuples(*[st.integers(0, 4)] * 3)
+    parent = [NONE, NONE, *draw(st.lists(st.sampled_from([NONE, 0, 1]), min_size=1, max_size=4))]
+    leaves = [q for q in range(len(parent)) if q not in parent]
+    found = [
+        Block(draw(st.sampled_from(leaves)), (draw(st.integers(0, 1)), row), draw(amounts))
+        for row in range(draw(st.integers(0, 7)))
+    ]
+    rows = []
+    for q in range(len(parent)):
+        own = [one.amounts for one in found if q in (one.queue, parent[one.queue])]
+        more, due = draw(amounts), draw(amounts)
+        cpu, memory, gpu = map(sum, zip(more, *own, strict=True))
+        rows.append(
+            Q((cpu, memory, gpu), due=due, quota=draw(amounts), priority=draw(st.integers(0, 1)))
+        )
+    return rows, parent, found
+
+
+def by_looking(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[int]:
+    """Return the line that comes of looking at everybody each time."""
+    queues = queues_of(rows, parent)
+    usage = Usage(queues)
+    keys = QueueKeys(queues, usage, np.array([row.due for row in rows], dtype=np.float64), TOTAL)
+
+    def place(queue: int, one: Block) -> tuple[Any, ...]:
+        cpu, memory, gpu = one.amounts
+        now = list(keys.key(queue, (0, 0, 0)))
+        now[4] = keys.key(queue, (-cpu, -memory, -gpu))[4]
+        return tuple(now)
+
+    def last(queue: int) -> Block | None:
+        own = [one for one in left if one.queue == queue]
+        if own:
+            return max(own, key=lambda one: one.key)
+        below = [(q, last(q)) for q, up in enumerate(parent) if up == queue]
+        named = [(place(q, one), one) for q, one in below if one is not None]
+        return max(named, key=lambda it: it[0])[1] if named else None
+
+    found = []
+    left = list(blocks)
+    while (one := last(NONE)) is not None:
+        left.remove(one)
+        usage.give(one.queue, one.amounts, is_fixed=False)
+        found.append(blocks.index(one))
+    return found
+
+
+@given(clusters())
+@settings(max_examples=500, deadline=None)
+def test_it_is_what_looking_at_everybody_says(
+    cluster: tuple[list[Q], list[int], list[Block]],
+) -> None:
+    """Step by step, on every level."""
+    rows, parent, found = cluster
+    assert line(rows, parent, found) == by_looking(rows, parent, found)
