@@ -94,13 +94,13 @@ class Cycle:
             self._is_stale = self._is_stale or topics is MORE or "room" in topics
             return
         self._last_s = now_s
-        self._is_due(now_s)
+        self._set_due(now_s)
 
     def again(self) -> None:
         """Ask for a turn."""
         self.wake(ANY)
 
-    def _is_due(self, since_s: float) -> None:
+    def _set_due(self, since_s: float) -> None:
         self._first_s = min(self._first_s, since_s) if self._due.is_set() else since_s
         self._due.set()
 
@@ -140,7 +140,7 @@ class Cycle:
         heard_s = [it for topics, it in self._meanwhile.items() if topics & self._wakes_on]
         self._meanwhile = {}
         if heard_s:
-            self._is_due(min(heard_s))
+            self._set_due(min(heard_s))
         rest = _REST if self._due.is_set() else 0.0
         self._rested_s = ended_s + rest * (ended_s - began_s)
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
@@ -160,7 +160,7 @@ class Cycle:
         kept = []
         for unit in orders.units:
             if self._live.moved(unit):
-                self._is_due(self._taken_s)
+                self._set_due(self._taken_s)
                 continue
             kept.append(unit)
         for unit in kept:

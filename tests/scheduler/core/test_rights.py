@@ -65,8 +65,6 @@ def gpus(queue: int, number: int, *, is_fixed: bool = False) -> Claim:
     return Claim(queue, (0, 0, number), is_fixed)
 
 
-TEAMS = [T(above=2), T(above=2), T(quota=4)]  # two teams and their department
-
 # queues and a claim -> whether it has one
 CLAIMS: list[Case[tuple[list[T], Claim], bool]] = [
     Case("up to what is due to it", ([T(has=2, due=4)], gpus(0, 2)), want=True),
