@@ -19,7 +19,7 @@ from rich.table import Table
 from scheduler.core.check import violations
 from scheduler.core.decision import Plan
 from scheduler.core.model import UNBOUND, Snapshot, Unit
-from scheduler.core.order import QueueKeys, Turns
+from scheduler.core.order import QueueKeys, Turns, by_queue
 from scheduler.core.plan import plan
 from scheduler.core.share import fair_share
 from scheduler.core.usage import Usage
@@ -188,7 +188,7 @@ def _queues(table: Table) -> list[str]:
     keys = QueueKeys(snapshot.queues, usage, due, snapshot.total)
     asked = snapshot.shapes[0].counted
     line = ((unit.queue, (-unit.priority, row)) for row, unit in enumerate(snapshot.units))
-    turns = Turns(snapshot.queues, keys.key, lambda _: asked, line)
+    turns = Turns(snapshot.queues, keys.key, lambda _: asked, by_queue(line))
     built = time.perf_counter() - began
     began, taken = time.perf_counter(), []
     while (row := turns.pop()) is not None:

@@ -5,7 +5,7 @@ in which nobody gets anything: then nothing has changed since anybody's last tur
 of it is true of the end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from scheduler.core.chunks import (
@@ -32,18 +32,18 @@ from scheduler.core.decision import (
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
 from scheduler.core.numbers import node_numbers
-from scheduler.core.order import QueueKeys, Turns, UnitKeyOf
+from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.place import Failure, Placer
 from scheduler.core.policy import Policies, Refusal
 from scheduler.core.usage import Amounts, Usage
 
-__all__ = ["Allocation"]
+__all__ = ["Allocation", "Step"]
 
 _FRESH: Final = Progress()
 _ROOM: Final = frozenset({"room", "nodes"})
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """What a unit takes at its turn."""
 
     parts: Chunk
@@ -58,13 +58,14 @@ class Allocation:
     def __init__(self, snapshot: Snapshot, policies: Policies, due: Floats) -> None:
         self.admissions: Final[list[Admission]] = []
         self.rejections: Final[dict[int, Rejection]] = {}
-        self._snapshot = snapshot
-        self._policies = policies
-        self._usage: Final = Usage(snapshot.queues)
-        self._keys: Final = QueueKeys(snapshot.queues, self._usage, due, snapshot.total)
-        self._ledger = Ledger(snapshot)
-        self._placer = Placer(self._ledger, policies)
-        self._next: dict[int, _Step] = {}
+        self.snapshot: Final = snapshot
+        self.policies: Final = policies
+        self.due: Final = due
+        self.usage: Final = Usage(snapshot.queues)
+        self.keys: Final = QueueKeys(snapshot.queues, self.usage, due, snapshot.total)
+        self.ledger: Final = Ledger(snapshot)
+        self.placer: Final = Placer(self.ledger, policies)
+        self.next: Final[dict[int, Step]] = {}
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
@@ -79,19 +80,56 @@ class Allocation:
         while rows:
             before = len(self.admissions)
             rows = self._round(rows, max_units)
-            if len(self.admissions) == before or self._is_spent(max_units):
+            if len(self.admissions) == before or self.is_spent(max_units):
                 return
+
+    def turns(self, rows: Iterable[int]) -> Turns:
+        """Return the order in which some units have their turns."""
+        line = by_queue((self.snapshot.units[row].queue, self.next[row].key) for row in rows)
+        return Turns(self.snapshot.queues, self.keys.key, self._asked, line)
+
+    def progress(self, row: int) -> Progress:
+        """Return what was placed of a unit so far."""
+        return self._progress.get(row, _FRESH)
+
+    def attempt(self, row: int, *, waits: bool) -> bool:
+        """Give a unit what it takes next, and what it can have beyond, if there is room.
+
+        If it *waits*, then for others to go, though there be room at once.
+        """
+        told = self.rejections.get(row)
+        if not self._try(row, is_final=False, waits=waits):
+            if told is not None:
+                self.rejections[row] = told
+            return False
+        while self._goes_on(row) and self._try(row, is_final=True):
+            pass
+        return True
+
+    def release(self, queue: int, amounts: Amounts) -> None:
+        """Let a queue have less, whose pods were taken out of the ledger."""
+        self.usage.give(queue, amounts, is_fixed=False)
+        self._hopeless.clear()
+
+    def refusal(self, usage: Usage, row: int) -> Refusal | None:
+        """Say which bound of a queue is in the way of a unit, if its queues have so much."""
+        for quota in self.policies.quotas:
+            refusal = quota(usage, self.snapshot.units[row], self.next[row].amounts)
+            if refusal is not None:
+                return refusal
+        return None
 
     def stats(self) -> Stats:
         """Return what was done."""
         return Stats(self._attempts, len(self.admissions), len(self.rejections), self._untried)
 
-    def _is_spent(self, max_units: int | None) -> bool:
+    def is_spent(self, max_units: int | None) -> bool:
+        """Say whether so many had their turns that others had none."""
         return max_units is not None and self._attempts >= max_units
 
     def _line_up(self) -> Iterator[int]:
         """Yield every unit that can be tried; say why others cannot."""
-        for row, unit in enumerate(self._snapshot.units):
+        for row, unit in enumerate(self.snapshot.units):
             if not _wants(unit):
                 continue
             bar, parts = unit.bar, chunk(unit.tree)
@@ -101,19 +139,17 @@ class Allocation:
             if not parts:
                 self._reject_for_members(row, unit)
                 continue
-            self._next[row] = self._step(row, parts, _FRESH, standing(unit.tree))
+            self.next[row] = self._step(row, parts, _FRESH, standing(unit.tree))
             self._waiting[row] = sum([len(leaf.waiting) for leaf in leaves_of(unit.tree)])
             yield row
 
     def _round(self, rows: list[int], max_units: int | None) -> list[int]:
         """Give each unit a turn, and more to those that grow; return who failed."""
-        units, steps, failed = self._snapshot.units, self._next, []
+        failed = []
         first = len(self.admissions)
-        line = ((units[row].queue, steps[row].key) for row in rows)
-        asked = self._asked
-        turns = Turns(self._snapshot.queues, self._keys.key, asked, line)
+        turns = self.turns(rows)
         while (row := turns.pop()) is not None:
-            if self._is_spent(max_units):
+            if self.is_spent(max_units):
                 self._untried += 1
                 continue
             self._attempts += 1
@@ -121,33 +157,33 @@ class Allocation:
             if not self._try(row, is_final=is_final):
                 failed.append(row)
             elif self._goes_on(row):
-                turns.push(steps[row].key)
+                turns.push(self.next[row].key)
         return failed
 
     def _asked(self, row: int) -> Amounts:
-        return self._next[row].amounts
+        return self.next[row].amounts
 
-    def _try(self, row: int, *, is_final: bool) -> bool:
-        unit = self._snapshot.units[row]
-        parts, amounts, shapes, _ = self._next[row]
-        refusal = self._refusal(unit, amounts)
+    def _try(self, row: int, *, is_final: bool, waits: bool = False) -> bool:
+        unit = self.snapshot.units[row]
+        parts, amounts, shapes, _ = self.next[row]
+        refusal = self.refusal(self.usage, row)
         if refusal is not None:
             wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
             self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
             return False
-        progress = self._progress.get(row, _FRESH)
+        progress = self.progress(row)
         has_slots = any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
         if not has_slots and self._is_known(shapes, is_final=is_final):
             self._reject_for_nodes(row, self._hopeless[shapes])
             return False
-        placed = self._placer.place(row, parts, progress)
+        placed = self.placer.place(row, parts, progress, waits=waits)
         if isinstance(placed, Failure):
             numbers = self._numbers(placed, shapes, is_final=is_final)
             if not has_slots:
                 self._hopeless[shapes] = numbers
             self._reject_for_nodes(row, numbers)
             return False
-        self._usage.take(unit.queue, amounts, is_fixed=not unit.is_preemptible)
+        self.usage.take(unit.queue, amounts, is_fixed=not unit.is_preemptible)
         self._admit(row, unit, placed)
         return True
 
@@ -155,21 +191,14 @@ class Allocation:
         """Say whether these found no room, nothing has changed since, and why is known if asked."""
         return shapes in self._hopeless and not (is_final and self._hopeless[shapes] is None)
 
-    def _refusal(self, unit: Unit, amounts: Amounts) -> Refusal | None:
-        for quota in self._policies.quotas:
-            refusal = quota(self._usage, unit, amounts)
-            if refusal is not None:
-                return refusal
-        return None
-
     def _numbers(
         self, failure: Failure, shapes: tuple[int, ...], *, is_final: bool
     ) -> NodeNumbers | None:
         """Return the numbers of a failure that may be the last; undo what was placed before it."""
         if is_final:
-            field = self._placer.field(failure.shape)
-            return node_numbers(self._ledger, field, failure, shapes)
-        self._ledger.roll_back(failure.checkpoint)
+            field = self.placer.field(failure.shape)
+            return node_numbers(self.ledger, field, failure, shapes)
+        self.ledger.roll_back(failure.checkpoint)
         return None
 
     def _admit(self, row: int, unit: Unit, placed: Admission) -> None:
@@ -182,11 +211,11 @@ class Allocation:
 
     def _goes_on(self, row: int) -> bool:
         """Say whether a unit that got some room wants more, and work out what."""
-        parts = self._next[row].parts
+        parts = self.next[row].parts
         self._waiting[row] -= sum([len(part.pods) for part in parts])
         if not self._waiting[row]:
             return False
-        unit = self._snapshot.units[row]
+        unit = self.snapshot.units[row]
         progress = self._progress.setdefault(row, Progress())
         had_enough = row in self._growth
         progress.add(parts)
@@ -196,18 +225,18 @@ class Allocation:
             self._reject_for_members(row, unit)
             return False
         at = 1 if had_enough else standing(unit.tree, progress)  # what comes on top can be spared
-        self._next[row] = self._step(row, more, progress, at)
+        self.next[row] = self._step(row, more, progress, at)
         return True
 
-    def _step(self, row: int, parts: Chunk, progress: Progress, at: int) -> _Step:
-        shapes = self._placer.shapes(parts)
-        unit = self._snapshot.units[row]
-        key = (*[of(unit, at) for of in self._policies.unit_order], row)
-        return _Step(parts, self._amounts(parts, shapes, progress), shapes, key)
+    def _step(self, row: int, parts: Chunk, progress: Progress, at: int) -> Step:
+        shapes = self.placer.shapes(parts)
+        unit = self.snapshot.units[row]
+        key = (*[of(unit, at) for of in self.policies.unit_order], row)
+        return Step(parts, self._amounts(parts, shapes, progress), shapes, key)
 
     def _amounts(self, parts: Chunk, asked: tuple[int, ...], progress: Progress) -> Amounts:
         """Return what a chunk adds to what its queue has: slots that are given up come off."""
-        shapes = self._snapshot.shapes
+        shapes = self.snapshot.shapes
         cpu = memory = gpu = 0
         for shape in asked:
             counted = shapes[shape].counted

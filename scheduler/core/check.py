@@ -6,8 +6,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from scheduler.core.chunks import Progress, is_satisfied
-from scheduler.core.decision import Admission, Plan
-from scheduler.core.model import KINDS, UNBOUND, Ints, Leaf, Snapshot, leaves_of
+from scheduler.core.decision import Admission, Eviction, Plan
+from scheduler.core.model import (
+    KINDS,
+    NONE,
+    UNBOUND,
+    Ints,
+    Leaf,
+    PodState,
+    Snapshot,
+    leaves_of,
+)
+from scheduler.core.tenants import could_lose
 from scheduler.core.usage import Usage
 
 __all__ = ["violations"]
@@ -19,6 +29,35 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _overcommitted(snapshot, plan)
     yield from _torn(snapshot, plan)
     yield from _over_limit(snapshot, plan)
+    yield from _wronged(snapshot, plan)
+
+
+def _wronged(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Nobody is evicted twice, in part, for nobody, or who may not be."""
+    gone = Counter(pod for it in plan.evictions for pod in it.pods)
+    admitted = {it.unit for it in plan.decisions}
+    state, unit_of = snapshot.pods.state, snapshot.pods.unit
+    for pod, times in gone.items():
+        name = snapshot.units[unit_of[pod]].name
+        if times > 1 or state[pod] != PodState.THERE:
+            yield f"pod {pod} of {name} cannot go {times} times"
+        if not could_lose(snapshot.units[unit_of[pod]]) or unit_of[pod] in admitted:
+            yield f"{name} may not lose pod {pod}"
+    bundles = {it.bundle for it in snapshot.units if it.bundle}
+    for it in plan.evictions:
+        if it.claimant not in admitted:
+            yield f"{snapshot.units[it.units[0]].name} is evicted for nobody"
+        whole = {row for row in it.units if it.is_whole}
+        whole |= {row for row in it.units if snapshot.units[row].bundle in bundles}
+        left = [pod for pod in _there(snapshot, whole) if pod not in gone]
+        if left:
+            yield f"{snapshot.units[it.units[0]].name} keeps {len(left)} pods"
+
+
+def _there(snapshot: Snapshot, units: set[int]) -> list[int]:
+    is_there = snapshot.pods.state == PodState.THERE
+    rows: list[int] = np.flatnonzero(is_there & np.isin(snapshot.pods.unit, [*units])).tolist()
+    return rows
 
 
 def _placed_twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -36,7 +75,7 @@ def _placed_twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _overcommitted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Nobody gets room that is not there; what was overcommitted before gets no worse."""
     idle = snapshot.nodes.idle.copy()
-    room = idle + snapshot.nodes.releasing
+    room = idle + snapshot.nodes.releasing + _released(snapshot, plan)
     for admission in plan.decisions:
         for node, request, is_now in _takings(snapshot, admission):
             room[node] -= request
@@ -53,6 +92,26 @@ def _overcommitted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"node {name} has no room for all that is placed there"
         if (np.minimum(idle[node], 0) < np.minimum(snapshot.nodes.idle[node], 0)).any():
             yield f"more is bound to node {name} than is idle there"
+
+
+def _released(snapshot: Snapshot, plan: Plan) -> Ints:
+    """Return the room that evictions leave on each node."""
+    found = np.zeros_like(snapshot.nodes.idle)
+    for it in plan.evictions:
+        for node, shape in _left(snapshot, it):
+            if node != NONE:
+                found[node] += np.array(snapshot.shapes[shape].request)
+    return found
+
+
+def _left(snapshot: Snapshot, one: Eviction) -> Iterator[tuple[int, int]]:
+    """Yield nodes and shapes of what is evicted, the slots of units that go whole included."""
+    for pod in one.pods:
+        yield int(snapshot.pods.node[pod]), int(snapshot.pods.shape[pod])
+    for row in one.units if one.is_whole else ():
+        for leaf in _leaves(snapshot, row):
+            for slot in leaf.slots:
+                yield slot.node, slot.shape
 
 
 def _takings(snapshot: Snapshot, admission: Admission) -> Iterator[tuple[int, Ints, bool]]:
@@ -127,6 +186,8 @@ def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
     for unit in sorted({admission.unit for admission in plan.decisions}):
         for _, shape, _ in _given_up(snapshot, plan, unit):
             yield unit, shape, -1
+    for it in plan.evictions:
+        yield from ((it.units[0], shape, -1) for _, shape in _left(snapshot, it))
 
 
 def _leaves(snapshot: Snapshot, unit: int) -> list[Leaf]:

@@ -17,6 +17,7 @@ __all__ = [
     "has_later",
     "has_waiting",
     "is_satisfied",
+    "shed",
     "standing",
 ]
 
@@ -131,9 +132,42 @@ def can_be_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
 
 def standing(tree: Tree, progress: Progress = _NOTHING) -> int:
     """Return -1 if a unit lacks members, 0 if it could spare none, 1 if it could."""
+    if isinstance(tree, Leaf):
+        members = _members(tree, progress)
+        return (members > tree.minimum) - (members < tree.minimum)
     if not is_satisfied(tree, progress):
         return -1
     return 1 if _has_more(tree, progress) else 0
+
+
+def shed(tree: Tree, lost: Progress) -> tuple[int, ...]:
+    """Return the pods that a unit loses next, less than all; nothing if it can spare none.
+
+    *lost* is what it has lost before, with counts below zero: it is the way of `chunk` backwards.
+    What comes on top of a minimum goes pod by pod, and then whole children that are not needed.
+    """
+    if isinstance(tree, Leaf):
+        left = len(tree.pods) + lost.pods.get(tree.name, 0)
+        return tree.pods[left - 1 : left] if left and _members(tree, lost) > tree.minimum else ()
+    children = sorted(tree.children, key=lambda child: _rank(child, lost), reverse=True)
+    satisfied = [child for child in children if is_satisfied(child, lost)]
+    for child in satisfied:
+        pods = shed(child, lost)
+        if pods:
+            return pods
+    if len(satisfied) > tree.minimum:
+        for child in children:
+            pods = _left(child, lost)
+            if pods:
+                return pods
+    return ()
+
+
+def _left(tree: Tree, lost: Progress) -> tuple[int, ...]:
+    """Return the pods that a part of a unit still has."""
+    if isinstance(tree, Leaf):
+        return tree.pods[: len(tree.pods) + lost.pods.get(tree.name, 0)]
+    return tuple(pod for child in tree.children for pod in _left(child, lost))
 
 
 def _has_more(tree: Tree, progress: Progress) -> bool:

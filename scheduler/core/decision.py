@@ -8,8 +8,10 @@ from typing import NamedTuple, TypeAlias
 from scheduler.core.model import Cause, Floats, Kind, Verdict
 
 __all__ = [
+    "Action",
     "Admission",
     "BarNumbers",
+    "Eviction",
     "MemberNumbers",
     "Missing",
     "NodeNumbers",
@@ -49,6 +51,31 @@ class Admission:
     nominations: tuple[Placing, ...] = ()  # they wait for what is being released
     reservations: tuple[Reservation, ...] = ()  # new ones
     is_start: bool = False  # nothing of it was there before
+
+
+class Action(IntEnum):
+    """What takes something from somebody."""
+
+    RECLAIM = 1
+    PREEMPT = 2
+    CONSOLIDATION = 3
+    STALE_GANG_EVICTION = 4
+
+    @property
+    def title(self) -> str:
+        """Return its name as settings have it."""
+        return self.name.lower().replace("_", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Units lose some pods, or all they have, for somebody who gets room by it."""
+
+    units: tuple[int, ...]
+    pods: tuple[int, ...]
+    is_whole: bool
+    action: Action
+    claimant: int  # a unit
 
 
 class Obstacle(IntEnum):
@@ -144,6 +171,10 @@ class Stats:
     admitted: int = 0
     rejected: int = 0
     untried: int = 0  # because of a limit
+    searches: int = 0  # for somebody to take room from
+    trials: int = 0  # placements that were tried for them
+    sets: int = 0  # that were looked at one by one
+    cut: int = 0  # searches that ended at a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +185,4 @@ class Plan:
     rejections: tuple[Rejection, ...]
     fair_share: Floats  # [queue, kind]
     stats: Stats = field(default_factory=Stats)
+    evictions: tuple[Eviction, ...] = ()

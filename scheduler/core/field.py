@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.feasible import fixed, is_unmoved, moving
-from scheduler.core.ledger import Ledger
+from scheduler.core.ledger import Ledger, holds
 from scheduler.core.model import NONE, Ints, Snapshot
 from scheduler.core.policy import Policies, Seats
 
@@ -108,14 +108,14 @@ class Field:
             return
         room = self._ledger.room[node].tolist()
         score = -math.inf
-        if all(room[r] >= n for r, n in self._asked):
+        if holds(room, self._asked):
             idle = self._ledger.idle[node].tolist()
             ground = self._ground
             seats = Seats(
                 room=sum([room[r] for r in ground.columns]),
                 whole=ground.wholes[node],
                 most=ground.most,
-                fits_now=all(idle[r] >= n for r, n in self._asked),
+                fits_now=holds(idle, self._asked),
                 has_gpu=ground.have_gpus[node],
                 is_nominated=node == self.shape.nominated,
             )

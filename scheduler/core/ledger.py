@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.core.model import NONE, Ints, Shape, Snapshot
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["Entry", "Ledger", "holds"]
 
 
 class Entry(NamedTuple):
@@ -18,7 +18,8 @@ class Entry(NamedTuple):
     node: int
     shape: int
     sign: int
-    is_now: bool  # in what is idle, not in what is being released
+    is_now: bool  # in what is idle, not only in what is being released
+    is_leaving: bool = False  # whoever minds it still sees it
 
 
 class Ledger:
@@ -44,6 +45,10 @@ class Ledger:
         """Return a point to roll back to."""
         return len(self._log)
 
+    def asked(self, shape: int) -> tuple[tuple[int, int], ...]:
+        """Return how much of which resource a pod asks for, where that is not zero."""
+        return self._requests[shape][1]
+
     def take(self, node: int, shape: int, *, is_now: bool) -> None:
         """Put a pod on a node."""
         self._write(Entry(node, shape, 1, is_now))
@@ -51,6 +56,10 @@ class Ledger:
     def give(self, node: int, shape: int) -> None:
         """Take a pod off a node where it had its room."""
         self._write(Entry(node, shape, -1, is_now=True))
+
+    def evict(self, node: int, shape: int) -> None:
+        """Let a pod go: its room is there for who can wait, and whoever minds it still sees it."""
+        self._write(Entry(node, shape, -1, is_now=False, is_leaving=True))
 
     def postpone(self, node: int, shape: int) -> None:
         """Let a pod that was put on a node wait for what is being released there."""
@@ -60,23 +69,23 @@ class Ledger:
     def roll_back(self, checkpoint: int) -> None:
         """Undo everything since a checkpoint."""
         while len(self._log) > checkpoint:
-            node, shape, sign, is_now = self._log.pop()
-            self._apply(Entry(node, shape, -sign, is_now))
+            entry = self._log.pop()
+            self._apply(entry._replace(sign=-entry.sign))
 
     def fits_idle(self, node: int, shape: int) -> bool:
         """Say whether a pod fits into what is idle."""
-        return _holds(self.idle[node].tolist(), self._requests[shape][1])
+        return holds(self.idle[node].tolist(), self._requests[shape][1])
 
     def fits_room(self, node: int, shape: int) -> bool:
         """Say whether a pod fits into what is idle or being released."""
-        return _holds(self.room[node].tolist(), self._requests[shape][1])
+        return holds(self.room[node].tolist(), self._requests[shape][1])
 
     def _write(self, entry: Entry) -> None:
         self._log.append(entry)
         self._apply(entry)
 
     def _apply(self, entry: Entry) -> None:
-        node, shape, sign, is_now = entry
+        node, shape, sign, is_now, is_leaving = entry
         request = self._requests[shape][0]
         if sign > 0:
             self.room[node] -= request
@@ -87,7 +96,7 @@ class Ledger:
             if is_now:
                 self.idle[node] += request
         self.moves.append(node)
-        if self._is_sociable[shape]:
+        if self._is_sociable[shape] and not is_leaving:
             self._mingle(node, self.snapshot.shapes[shape], sign)
 
     def _mingle(self, node: int, shape: Shape, sign: int) -> None:
@@ -103,7 +112,8 @@ class Ledger:
                 self.claim_node[claim] = NONE
 
 
-def _holds(amounts: list[int], asked: tuple[tuple[int, int], ...]) -> bool:
+def holds(amounts: list[int], asked: tuple[tuple[int, int], ...]) -> bool:
+    """Say whether amounts hold all that is asked."""
     for resource, amount in asked:  # noqa: SIM110 - asked for every pod, and so twice as fast
         if amounts[resource] < amount:
             return False

@@ -265,6 +265,7 @@ class Leaf:
     later: int = 0  # pods that do not exist yet, those with slots included
     later_shape: int = NONE
     gated: int = 0  # pods that may not be placed yet
+    pods: tuple[int, ...] = ()  # that are there, first placed first; only where some can be spared
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +299,9 @@ class Unit:
     tree: Tree
     bar: Bar | None = None
     is_kept: bool = False  # some of it is there: what of it is missing is held for it
+    bundle: str = ""  # units of one bundle leave together, and whole
+    stays: str = ""  # why nobody may take anything from it
+    patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def node_numbers(
         room={r: int(np.maximum(here[:, r], 0).sum()) for r, _ in asked},
         left=alike,
         seats=_seats(whole - (before - after), field.shape),
-        is_curable=any(obstacle in counts for obstacle in _CURABLE),
+        is_curable=Obstacle.ROOM in counts,
     )
 
 
@@ -164,12 +164,3 @@ def _verdict(room: Ints, wanted: dict[int, int]) -> Verdict:
         return Verdict.NO_NODE_MATCHES
     would_do = all(np.maximum(room[:, r], 0).sum() >= n for r, n in wanted.items())
     return Verdict.FRAGMENTED if would_do else Verdict.NO_CAPACITY
-
-
-_CURABLE = (
-    Obstacle.CLAIM,
-    Obstacle.PORT,
-    Obstacle.ANTI_AFFINITY,
-    Obstacle.SPREAD,
-    Obstacle.ROOM,
-)

@@ -7,7 +7,7 @@ each of these is first among its siblings: they are set right one by one, from b
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -16,10 +16,11 @@ from scheduler.core.model import NONE, UNBOUND, Floats, Kind, Queues
 from scheduler.core.share import allocatable_share
 from scheduler.core.usage import Amounts, Usage
 
-__all__ = ["QueueKeys", "Turns", "UnitKeyOf"]
+__all__ = ["QueueKeys", "Turns", "UnitKeyOf", "by_queue"]
 
 UnitKeyOf: TypeAlias = tuple[int, ...]  # its last number is the unit
 QueueKey: TypeAlias = tuple[float, ...]
+Allocated: TypeAlias = Sequence[list[int]] | Mapping[int, list[int]]  # by queue
 
 _SHARE: Final = 4  # the place in a key of the dominant share with the candidate
 _DEVICE: Final = 1000  # GPU thousandths: a dominant share counts whole ones
@@ -32,7 +33,7 @@ class QueueKeys:
     def __init__(
         self, queues: Queues, usage: Usage, due: Floats, total: tuple[int, int, int]
     ) -> None:
-        self._allocated: Final = usage.allocated
+        self.allocated: Allocated = usage.allocated
         self._quota: Final = np.where(queues.quota == UNBOUND, math.inf, queues.quota).tolist()
         self._due: Final = due.tolist()
         share = allocatable_share(queues, due)
@@ -40,9 +41,16 @@ class QueueKeys:
         self._whole: Final = np.where(share == UNBOUND, np.array(total), share).tolist()
         self._priority: Final = queues.priority
 
+    def of(self, allocated: Allocated) -> "QueueKeys":
+        """Return the places of the same queues if they have something else."""
+        other = QueueKeys.__new__(QueueKeys)
+        other.__dict__.update(self.__dict__)
+        other.allocated = allocated
+        return other
+
     def key(self, queue: int, asked: Amounts) -> QueueKey:
         """Return the place of a queue whose best unit asks for so much."""
-        cpu, memory, gpu = self._allocated[queue]
+        cpu, memory, gpu = self.allocated[queue]
         want_cpu, want_memory, want_gpu = cpu + asked[0], memory + asked[1], gpu + asked[2]
         due = self._due[queue]
         quota = self._quota[queue]
@@ -89,6 +97,16 @@ def _dominant(cpu: int, memory: int, gpu: int, whole: list[float]) -> float:
     )
 
 
+def by_queue(waiting: Iterable[tuple[int, UnitKeyOf]]) -> dict[int, list[UnitKeyOf]]:
+    """Return the keys of units by queue, in order."""
+    found: dict[int, list[UnitKeyOf]] = {}
+    for queue, key in waiting:
+        found.setdefault(queue, []).append(key)
+    for keys in found.values():
+        keys.sort()
+    return found
+
+
 class Turns:
     """Whose turn it is, until nobody is left."""
 
@@ -97,19 +115,19 @@ class Turns:
         queues: Queues,
         key: Callable[[int, Amounts], QueueKey],
         asked: Callable[[int], Amounts],
-        waiting: Iterable[tuple[int, UnitKeyOf]],
+        units: dict[int, list[UnitKeyOf]],
     ) -> None:
-        """Line up units: *waiting* are their queues and keys, *asked* what one would take next."""
+        """Line up units, in order in each queue; *asked* is what one would take next.
+
+        The lists are given up.
+        """
         self._key = key
         self._asked = asked
         self._parent = queues.parent
-        self._units: dict[int, list[UnitKeyOf]] = {}
+        self._units: Final = units
         self._queues: dict[int, list[tuple[QueueKey, int]]] = {NONE: []}
         self._last = NONE  # the queue whose unit was taken last: its way up is out of date
-        for queue, place in waiting:
-            self._units.setdefault(queue, []).append(place)
-        for queue, units in self._units.items():
-            heapq.heapify(units)
+        for queue in self._units:
             self._announce(queue)
         for queue in self._from_below():
             heapq.heapify(self._queues[queue])
@@ -134,6 +152,20 @@ class Turns:
     def push(self, key: UnitKeyOf) -> None:
         """Put the unit that was taken last back into its queue."""
         heapq.heappush(self._units[self._last], key)
+
+    def touch(self, queue: int) -> None:
+        """Look again at the places of a queue and all above it: what they have has changed."""
+        if self._last != NONE:
+            self._settle(self._last)
+            self._last = NONE
+        while queue != NONE:
+            siblings = self._queues.get(self._parent[queue], [])
+            for i, (_, one) in enumerate(siblings):
+                if one == queue:
+                    siblings[i] = self._key(queue, self._asked(self._best(queue))), queue
+                    heapq.heapify(siblings)
+                    break
+            queue = self._parent[queue]
 
     def _announce(self, queue: int) -> None:
         """Let every queue on the way up know that something is below."""

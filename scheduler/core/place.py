@@ -61,8 +61,28 @@ class Placer:
             found += [leaf.later_shape] * later
         return tuple(found)
 
-    def place(self, unit: int, parts: Chunk, progress: Progress) -> Admission | Failure:
-        """Place all of a chunk, or say for which pod there is no node."""
+    def place(
+        self, unit: int, parts: Chunk, progress: Progress, *, waits: bool = False
+    ) -> Admission | Failure:
+        """Place all of a chunk, or say for which pod there is no node.
+
+        If it *waits*, nothing of it is placed at once, though there be room.
+        """
+        seats = self._seated(parts, progress)
+        if isinstance(seats, Failure):
+            return seats
+        if waits:
+            seats = [self._postponed(seat) for seat in seats]
+        return _admission(unit, parts, self._together(unit, parts, progress, seats))
+
+    def fits(self, parts: Chunk, progress: Progress) -> list[tuple[int, int]] | None:
+        """Return node and shape of each pod if all of a chunk has room; nothing is taken."""
+        checkpoint = self.ledger.checkpoint
+        seats = self._seated(parts, progress)
+        self.ledger.roll_back(checkpoint)
+        return None if isinstance(seats, Failure) else [(it.node, it.shape) for it in seats]
+
+    def _seated(self, parts: Chunk, progress: Progress) -> list[_Seat] | Failure:
         checkpoint = self.ledger.checkpoint
         seats: list[_Seat] = []
         for i, part in enumerate(parts):
@@ -76,7 +96,7 @@ class Placer:
                 is_now = self.ledger.fits_idle(node, shape)
                 self.ledger.take(node, shape, is_now=is_now)
                 seats.append(_Seat(i, pod, node, shape, is_now))
-        return _admission(unit, parts, self._together(unit, parts, progress, seats))
+        return seats
 
     def _together(
         self, unit: int, parts: Chunk, progress: Progress, seats: list[_Seat]

@@ -1,11 +1,16 @@
 """The one question, and the one answer: who gets which room now, and why the others wait."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
 from scheduler.core.allocate import Allocation
 from scheduler.core.decision import Plan
+from scheduler.core.displace import Displacement
 from scheduler.core.model import Snapshot
 from scheduler.core.policy import Policies
+from scheduler.core.preempt import Preempt
+from scheduler.core.reclaim import Reclaim
 from scheduler.core.share import fair_share
 
 __all__ = ["Limits", "plan"]
@@ -16,17 +21,42 @@ class Limits:
     """How much one plan may do: counts, never seconds, so that slow machines decide the same."""
 
     max_units: int | None = None  # to try
+    evictable_gpus: int | None = None  # thousandths; who begins below it may go beyond it
 
 
-def plan(snapshot: Snapshot, policies: Policies, limits: Limits = Limits()) -> Plan:
-    """Answer for a snapshot; the same one always has the same answer."""
+_TAKES: Final[Mapping[str, type[Reclaim] | type[Preempt]]] = {
+    "reclaim": Reclaim,
+    "preempt": Preempt,
+}
+
+
+def _nobody(_action: str) -> None:
+    """Hear that an action is over."""
+
+
+def plan(
+    snapshot: Snapshot,
+    policies: Policies,
+    limits: Limits = Limits(),
+    passed: Callable[[str], None] = _nobody,
+) -> Plan:
+    """Answer for a snapshot; the same one always has the same answer.
+
+    *passed* is told of each action when it is over.
+    """
     due = fair_share(snapshot.queues, snapshot.total, policies.past_use)
     allocation = Allocation(snapshot, policies, due)
-    if "allocate" in policies.actions:
-        allocation.run(limits.max_units)
+    displacement = Displacement(allocation, limits.evictable_gpus)
+    for action in policies.actions:
+        if action == "allocate":
+            allocation.run(limits.max_units)
+        elif not allocation.is_spent(limits.max_units):
+            _TAKES[action](displacement).run()
+        passed(action)
     return Plan(
         decisions=tuple(allocation.admissions),
         rejections=tuple(sorted(allocation.rejections.values(), key=lambda it: it.unit)),
         fair_share=due,
-        stats=allocation.stats(),
+        stats=replace(allocation.stats(), **displacement.stats),
+        evictions=tuple(displacement.evictions),
     )

@@ -6,7 +6,7 @@ the queues that lose something.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -83,6 +83,14 @@ class Rights:
             return True
         return not any(has[kind] < quota[kind] for kind in bound)
 
+    def surplus(self, theirs: int) -> list[float]:
+        """Return by how much a queue that is compared has more than it may keep, by kind."""
+        keeps = [self.bounds.share[theirs]]
+        if self.is_owed(self.pair(theirs)[0]):
+            keeps.append(self.bounds.quota[theirs])
+        has = self.usage.allocated[theirs]
+        return [max(has[kind] - min(row[kind] for row in keeps), 0) for kind in KINDS]
+
     def pair(self, queue: int) -> tuple[int, int]:
         """Return the claimant's and another queue just below the one they have in common."""
         if queue not in self._pairs:
@@ -113,7 +121,7 @@ class Taking:
         claimant is owed it, and that queue still has more than its own quota.
         """
         mine, theirs = self._rights.pair(queue)
-        has, bounds = self._has(theirs), self._bounds
+        has, bounds = self.has(theirs), self._bounds
         if not _within(has, bounds.share[theirs]):
             return True
         return self._rights.is_owed(mine) and not _within(has, bounds.quota[theirs])
@@ -145,10 +153,10 @@ class Taking:
         return True
 
     def _is_fair_to(self, theirs: int, mine: int, patience: float) -> bool:
-        has, before, due = self._has(theirs), self._before[theirs], self._bounds.due
+        has, before, due = self.has(theirs), self._before[theirs], self._bounds.due
         if has == before:
             return True
-        would_have = self._has(mine)
+        would_have = self.has(mine)
         for kind in KINDS:
             more = self._rights.claim.amounts[kind]
             if more <= 0 and has[kind] == before[kind]:
@@ -159,7 +167,8 @@ class Taking:
                 return False
         return True
 
-    def _has(self, queue: int) -> list[int]:
+    def has(self, queue: int) -> list[int]:
+        """Return what a queue has left."""
         return self._left.get(queue, self._before[queue])
 
 
@@ -168,8 +177,9 @@ def _bounds(rows: Ints | Floats) -> list[Row]:
     return bounds
 
 
-def _within(amounts: Iterable[float], bounds: Iterable[float]) -> bool:
-    return all(amount <= bound for amount, bound in zip(amounts, bounds, strict=True))
+def _within(amounts: Sequence[float], bounds: Sequence[float]) -> bool:
+    (cpu, memory, gpu), (most_cpu, most_memory, most_gpu) = amounts, bounds
+    return cpu <= most_cpu and memory <= most_memory and gpu <= most_gpu
 
 
 def _part(amount: float, due: float) -> float:

@@ -4,10 +4,11 @@ Candidates have ranks; of two sets the one comes first whose ranks, in order, ar
 does if each of it may be taken when those before it are gone, and if what all of them leave is
 room enough, and fair.
 
-Everybody is taken in order until there is room. If there never is, no set does. Whoever can be
-spared then is, the last ones first: what is left is most often the first set that there is. If it
-may not be taken, the same is tried with only those who may be. At last sets are looked at one by
-one, whether one that comes before does: of up to eight candidates all, and of more as many.
+Of those who may be, as many are taken, in order, as it takes for there to be room; whoever can be
+spared then is, the last ones first. What is left is most often the first set that there is. If
+somebody was passed over, the same is tried with everybody: if there never is room then, no set
+does. At last sets are looked at one by one, whether one that comes before does: of up to eight
+candidates all, and of more as many.
 """
 
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -37,7 +38,7 @@ class Stake(Protocol):
     def has_room(self) -> bool:
         """Say whether those who are gone leave room enough; if so, they do with more gone.
 
-        It is asked after each change, and should cost what that changed.
+        It is asked often, and should cost what changed since.
         """
         ...
 
@@ -66,6 +67,8 @@ def choose(count: int, stake: Stake, limit: int = _LIMIT) -> Choice:
     known = search.walk()
     if search.enough is None:
         return Choice(None)
+    if known and known[-1] == len(known) - 1:
+        return Choice(known)  # nobody was passed over: only parts of it come before
     return Choice(search.before(known) or known, search.tried, search.is_cut)
 
 
@@ -79,20 +82,18 @@ class _Search:
         self._limit = limit
 
     def walk(self) -> Ranks | None:
-        """Return a set that does, found by taking everybody, or whoever may be, in order."""
-        taken, refused = self._until_room(asks=False)
+        """Return a set that does, found by taking whoever may be, or everybody, in order."""
+        taken, refused = self._until_room(asks=True)
+        found = self._spared(taken) if taken else None
+        if not refused:
+            self.enough = taken[-1] if taken else None
+            return found
+        taken, _ = self._until_room(asks=False)
         if not taken:
             return None
         self.enough = taken[-1]
-        found = self._spared(taken)
-        if self._may_be(found):
-            return found
-        taken, refused = self._until_room(asks=True)
-        if not taken or not refused:  # if nobody was, it is what was found before
-            self._give_back(taken)
-            return None
-        found = self._spared(taken)
-        return found if self._may_be(found) else None
+        other = self._spared(taken)
+        return found or (other if other and self._may_be(other) else None)
 
     def before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
         """Return the first set that does and begins so, if it comes before one that is known."""
@@ -118,41 +119,67 @@ class _Search:
         return None
 
     def _until_room(self, *, asks: bool) -> tuple[list[int], bool]:
-        """Take candidates until there is room; return them, or nobody, and if any was refused."""
-        taken, refused = list[int](), False
+        """Take candidates until there is room; return them, or nobody, and if any was refused.
+
+        Whether there is room is asked of one, two, four of them, and so on; then it is looked for
+        between the last two answers.
+        """
+        taken, refused, asked = list[int](), False, 0
         for one in range(self._count):
             if asks and not self._stake.may_lose(one):
                 refused = True
                 continue
             self._stake.take(one)
             taken.append(one)
-            if self._stake.has_room():
-                return taken, refused
+            if len(taken) == 2 * asked or not asked:
+                if self._stake.has_room():
+                    return self._first_of(taken, asked), refused
+                asked = len(taken)
+        if len(taken) > asked and self._stake.has_room():
+            return self._first_of(taken, asked), refused
         self._give_back(taken)
         return [], refused
 
-    def _spared(self, taken: list[int]) -> Ranks:
-        """Spare whoever can be, the last ones first, then all; return who could not."""
+    def _first_of(self, taken: list[int], too_few: int) -> list[int]:
+        """Spare the last ones of those who leave room; *too_few* of them do not."""
+        gone = enough = len(taken)
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
+            for one in reversed(taken[middle:gone]):
+                self._stake.spare(one)
+            for one in taken[gone:middle]:
+                self._stake.take(one)
+            gone = middle
+            if self._stake.has_room():
+                enough = middle
+            else:
+                too_few = middle
+        for one in taken[gone:enough]:
+            self._stake.take(one)
+        return taken[:enough]
+
+    def _spared(self, taken: list[int]) -> Ranks | None:
+        """Spare whoever can be, the last ones first, then all; return who could not, if fair."""
         kept = [taken[-1]]  # without it there was no room
         for one in reversed(taken[:-1]):
             self._stake.spare(one)
             if not self._stake.has_room():
                 self._stake.take(one)
                 kept.append(one)
+        is_fair = self._stake.is_fair()
         self._give_back(kept)
-        return tuple(reversed(kept))
+        return tuple(reversed(kept)) if is_fair else None
 
     def _may_be(self, ranks: Ranks) -> bool:
-        """Say whether a set that leaves room may be taken, and is fair."""
+        """Say whether those of a set may be taken, one after another."""
         taken = list[int]()
         for one in ranks:
             if not self._stake.may_lose(one):
                 break
             self._stake.take(one)
             taken.append(one)
-        may = len(taken) == len(ranks) and self._stake.is_fair()
         self._give_back(taken)
-        return may
+        return len(taken) == len(ranks)
 
     def _is_enough(self, last: int) -> bool:
         """Say whether it does that those are gone who are, of whom somebody is the last."""

@@ -1,7 +1,6 @@
 """What queues have while a plan is being made: plain integers, on all levels."""
 
-from copy import copy
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from scheduler.core.model import NONE, Queues
 
@@ -18,15 +17,16 @@ class Usage:
     def __init__(self, queues: Queues) -> None:
         self.allocated: list[list[int]] = queues.allocated.tolist()
         self.fixed: list[list[int]] = queues.fixed.tolist()
-        self.quota: Final[list[list[int]]] = queues.quota.tolist()
-        self.limit: Final[list[list[int]]] = queues.limit.tolist()
-        self.paths: Final = tuple(_path(queues.parent, q) for q in range(len(queues.names)))
+        self.quota: list[list[int]] = queues.quota.tolist()
+        self.limit: list[list[int]] = queues.limit.tolist()
+        self.paths = tuple(_path(queues.parent, q) for q in range(len(queues.names)))
 
     def copy(self) -> "Usage":
         """Return one that goes its own way."""
-        other = copy(self)
+        other = Usage.__new__(Usage)
         other.allocated = [row.copy() for row in self.allocated]
         other.fixed = [row.copy() for row in self.fixed]
+        other.quota, other.limit, other.paths = self.quota, self.limit, self.paths
         return other
 
     def take(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:

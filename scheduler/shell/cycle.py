@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.decision import Plan
-from scheduler.core.plan import plan
+from scheduler.core.plan import Limits, plan
 from scheduler.core.policy import Policies
 from scheduler.shell.garbage import undisturbed
 from scheduler.shell.verdicts import Told, read_told
@@ -37,6 +37,7 @@ _BURST_S: Final = 0.05  # so long it may last before a turn begins
 _REST: Final = 3.0  # times the turn before
 _TICK_S: Final = 1e-4  # a shorter time is none
 _LOOK_S: Final = 1.0  # what nobody waits for is looked at this often, if there is any
+_LIMITS: Final = Limits(evictable_gpus=0)  # evictions are not carried out yet
 _ANYWAY: Final = 5  # looks, after which those who wait are looked at again: time passes
 
 
@@ -151,7 +152,7 @@ class Cycle:
 
     def _decide(self, encoded: Encoded) -> tuple[Plan, Orders, Told]:
         with undisturbed():
-            made = plan(encoded.snapshot, self._policies)
+            made = plan(encoded.snapshot, self._policies, _LIMITS)
             orders = read_orders(encoded, made)
             return made, orders, read_told(encoded, made, orders)
 

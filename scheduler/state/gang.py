@@ -123,13 +123,20 @@ class Gang:
         """Return the pods of a leaf that wait, in the order of their placement."""
         if self.is_suspended or not self.is_listed or not self.of(leaf, WAITING):
             return ()
+        return self._pods(leaf, WAITING, roll)
+
+    def there(self, leaf: str, roll: Roll) -> tuple[int, ...]:
+        """Return the pods of a leaf that have their places, in the order of their placement."""
+        return self._pods(leaf, THERE, roll)
+
+    def _pods(self, leaf: str, wanted: int, roll: Roll) -> tuple[int, ...]:
         state, counts = roll.state, roll.kins.counts
         found = [
             (kin.rank, roll.age(slot), slot)
-            for kin in self.leaves[leaf]
+            for kin in self.leaves.get(leaf, ())
             if counts[kin.number]
             for slot in kin.slots
-            if state[slot] == WAITING
+            if state[slot] == wanted
         ]
         return tuple(slot for _, _, slot in sorted(found))
 

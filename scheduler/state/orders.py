@@ -10,7 +10,7 @@ from scheduler.state.encode import Encoded
 from scheduler.state.reserved import SlotAt, write_reserved
 from trainer_kai.api.meta import Key
 
-__all__ = ["Hold", "Orders", "PodAt", "Refused", "UnitOrders", "read_orders"]
+__all__ = ["Hold", "Leaver", "Orders", "PodAt", "Refused", "UnitOrders", "read_orders"]
 
 
 class PodAt(NamedTuple):
@@ -38,6 +38,15 @@ class Refused(NamedTuple):
     rejection: Rejection
 
 
+class Leaver(NamedTuple):
+    """A pod that has to go, and for what."""
+
+    pod: Key
+    group: Key
+    action: str
+    claimant: Key  # the group that gets its room
+
+
 class UnitOrders(NamedTuple):
     """What is done for one unit, in this order: hold, then bind and promise, then let go."""
 
@@ -58,6 +67,7 @@ class Orders:
     unschedulable: tuple[Refused, ...]
     reserved: dict[Key, str]  # by group: the annotation, where it must be another; "" is none
     units: tuple[UnitOrders, ...]  # the same, by unit, in the order in which it was decided
+    evictions: tuple[Leaver, ...] = ()
 
 
 def read_orders(encoded: Encoded, plan: Plan) -> Orders:
@@ -81,7 +91,16 @@ def read_orders(encoded: Encoded, plan: Plan) -> Orders:
         unschedulable=tuple(refused.values()),
         reserved=dict(_annotations(encoded, plan)),
         units=tuple(_of_units(encoded, plan)),
+        evictions=tuple(_leavers(encoded, plan)),
     )
+
+
+def _leavers(encoded: Encoded, plan: Plan) -> Iterator[Leaver]:
+    for one in plan.evictions:
+        claimant = encoded.units[one.claimant]
+        for pod in one.pods:
+            group = encoded.units[int(encoded.snapshot.pods.unit[pod])]
+            yield Leaver(encoded.pods[pod], group, one.action.title, claimant)
 
 
 def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:

@@ -36,6 +36,7 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
+_ENDING: Final = "some of its pods have succeeded, and would not run again"
 _FEW: Final = 32  # changes that are cheaper one by one than all in one
 
 _Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
@@ -88,6 +89,7 @@ class Units:
             return _leaf(view, gang, name, minimum)
 
         group, standing = gang.group, view.standings.of_gang(gang)
+        is_over = any(gang.of(name, SUCCEEDED) for name in gang.minima)
         unit = Unit(
             name=str(gang.key),
             queue=_queue(view, standing),
@@ -96,6 +98,8 @@ class Units:
             tree=tree(group, plant) if group and gang.is_sound else plant(DEFAULT, 1),
             bar=bar,
             is_kept=gang.is_begun and not gang.is_suspended,
+            bundle=gang.owner,
+            stays=_ENDING if gang.owner and gang.is_begun and is_over else "",
         )
         age = (*_age_of_gang(gang, view.roll), gang.key, 0)
         self._put(gang.key, _Entry(age, unit, gang.number, NONE))
@@ -204,7 +208,14 @@ def _leaf(view: View, gang: Gang, name: str, minimum: int) -> Leaf:
         later=later,
         later_shape=shapes.row(gang.later[name][0]) if later else NONE,
         gated=gang.of(name, GATED),
+        pods=gang.there(name, view.roll) if _may_shrink(gang, name, minimum) else (),
     )
+
+
+def _may_shrink(gang: Gang, name: str, minimum: int) -> bool:
+    """Say whether some pods of a leaf may go while others stay."""
+    is_alone = len(gang.minima) == 1
+    return not gang.owner and not (is_alone and gang.of(name, THERE) <= minimum)
 
 
 def _queue(view: View, standing: Standing) -> int:

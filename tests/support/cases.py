@@ -30,6 +30,7 @@ EXPECTED: Final = frozenset(
     {
         "binds",
         "boundOf",
+        "evictions",
         "nominations",
         "reservations",
         "unschedulable",
@@ -103,7 +104,7 @@ def strangers(case: Case) -> list[str]:
     }
     nodes = {node for node in placed.values() if node} | {n for it in slots.values() for n in it}
     named = {
-        "pods": placed.keys(),
+        "pods": placed.keys() | expect.get("evictions", {}).keys(),
         "groups": groups,
         "nodes": nodes,
         "queues": expect.get("fairShare", {}).keys(),
@@ -137,6 +138,8 @@ def faults(case: Case, document: Obj) -> list[str]:
         bound = _bound_of(case, first["binds"])
         want = expect["boundOf"]
         found += _different("boundOf", want, {name: bound[name] for name in want})
+    evicted = {_key(it, it["pod"]): it["action"] for it in first["evictions"]}
+    found += _different("evictions", expect.get("evictions", {}), evicted)
     if "nominations" in expect:
         found += _different("nominations", expect["nominations"], _nodes(first["nominations"]))
     if "reservations" in expect:

@@ -4,7 +4,7 @@ GPUs and CPUs are whole here, memory is in GiB; -1 stays -1.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -109,6 +109,20 @@ class Builder:
         leaf = Leaf("default", minimum, self.pods(number, one), there=there)
         return self.unit(leaf, **more)
 
+    def lying(self, node: int, row: int) -> None:
+        """Add a pod on a node, of the unit that comes next."""
+        self._pods.append((row, node, len(self.units), PodState.THERE))
+
+    def runs(self, nodes: Sequence[int], one: Shape, *, minimum: int = -1, **more: Any) -> int:
+        """Add a unit whose pods are on these nodes, all of them needed unless it says otherwise."""
+        row, first = self.shape(one), len(self._pods)
+        for node in nodes:
+            self.lying(node, row)
+        pods = tuple(range(first, first + len(nodes)))
+        least = len(nodes) if minimum < 0 else minimum
+        leaf = Leaf("default", least, there=len(nodes), pods=pods if least < len(nodes) else ())
+        return self.unit(leaf, is_kept=True, **more)
+
     def unit(
         self,
         tree: Tree,
@@ -118,16 +132,22 @@ class Builder:
         is_preemptible: bool = True,
         bar: Bar | None = None,
         is_kept: bool = False,
+        **more: Any,
     ) -> int:
         """Add a unit; its pods have been added just before."""
         row = [it.name for it in self.queues].index(queue) if queue else len(self.queues) - 1
         name = f"unit-{len(self.units)}"
-        self.units.append(Unit(name, row, priority, is_preemptible, tree, bar, is_kept))
+        self.units.append(Unit(name, row, priority, is_preemptible, tree, bar, is_kept, **more))
         return len(self.units) - 1
 
     def snapshot(self, **more: Any) -> Snapshot:
         """Return the snapshot."""
         nodes = _nodes(self.nodes)
+        idle = nodes.idle.copy()
+        for one, node, _, _ in self._pods:
+            if node != NONE:
+                idle[node] -= self.shapes[one].request
+        nodes = replace(nodes, idle=idle)
         sums = nodes.allocatable[nodes.fault == 0].sum(axis=0).tolist()
         columns = np.array(self._pods, dtype=np.int32).reshape(-1, 4)
         none = np.zeros(0, dtype=np.int64)
@@ -157,10 +177,16 @@ class Builder:
         requested = np.zeros((len(self.queues), 3), dtype=np.int64)
         for row, queue in enumerate(self.queues):
             requested[row, 2] += round(queue.allocated * 1000)
-        for one, _, unit, _ in self._pods:
-            queue_row = self.units[unit].queue
+        allocated = _gpus([queue.allocated for queue in self.queues])
+        fixed = _gpus([queue.fixed for queue in self.queues])
+        for one, node, unit, _ in self._pods:
+            queue_row, counted = self.units[unit].queue, self.shapes[one].counted
             while queue_row != NONE:
-                requested[queue_row] += self.shapes[one].counted
+                requested[queue_row] += counted
+                if node != NONE:
+                    allocated[queue_row] += counted
+                if node != NONE and not self.units[unit].is_preemptible:
+                    fixed[queue_row] += counted
                 queue_row = parent[queue_row]
         return Queues(
             names=tuple(rows),
@@ -170,8 +196,8 @@ class Builder:
             limit=_bounds([queue.limit for queue in self.queues]),
             weight=np.array([[queue.weight] * 3 for queue in self.queues], dtype=np.float64),
             usage=np.zeros((len(self.queues), 3)),
-            allocated=_gpus([queue.allocated for queue in self.queues]),
-            fixed=_gpus([queue.fixed for queue in self.queues]),
+            allocated=allocated,
+            fixed=fixed,
             requested=requested,
         )
 

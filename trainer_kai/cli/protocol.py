@@ -56,9 +56,10 @@ class Eviction(NamedTuple):
 
 
 def evictions_of(orders: Orders) -> tuple[Eviction, ...]:
-    """Return who has to go; no action that evicts is built yet."""
-    del orders
-    return ()
+    """Return who has to go, and for whom."""
+    return tuple(
+        Eviction(it.pod, f"its room is for {it.claimant}", it.action) for it in orders.evictions
+    )
 
 
 def cycle_json(encoded: Encoded, orders: Orders, cluster: Cluster) -> Json:

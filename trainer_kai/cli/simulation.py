@@ -78,7 +78,9 @@ class Outcome(NamedTuple):
 
 
 def simulate(
-    objects: Sequence[Mapping[str, Any]], options: Options = _DEFAULTS, planner: Planner = plan
+    objects: Sequence[Mapping[str, Any]],
+    options: Options = _DEFAULTS,
+    planner: Planner | None = None,
 ) -> dict[str, Any]:
     """Return the document for some objects; raise `ConfigError` if they cannot be used.
 
@@ -108,7 +110,9 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
     return Scene(cluster, site, terms, notes)
 
 
-def run(scene: Scene, options: Options, planner: Planner = plan, *, load_s: float = 0.0) -> Outcome:
+def run(
+    scene: Scene, options: Options, planner: Planner | None = None, *, load_s: float = 0.0
+) -> Outcome:
     """Plan as often as asked for. The cluster of the scene is changed."""
     simulation = _Simulation(scene, options, planner)
     ends = simulation.turn()
@@ -120,12 +124,13 @@ def run(scene: Scene, options: Options, planner: Planner = plan, *, load_s: floa
 class _Simulation:
     """Turn after turn."""
 
-    def __init__(self, scene: Scene, options: Options, planner: Planner) -> None:
+    def __init__(self, scene: Scene, options: Options, planner: Planner | None) -> None:
         self._scene: Final = scene
         self._options: Final = options
-        self._planner: Final = planner
+        self._planner: Final = planner or self._plan
         self._cycles: Final[list[dict[str, Any]]] = []
-        self._plan_s: Final[list[float]] = []
+        self._stats: Final[list[dict[str, Any]]] = []
+        self._passed: list[tuple[str, float]] = []  # actions of this turn, and when they were over
         self._encode_s = 0.0
         self._gone: Final[set[Key]] = set()  # evicted for good
         self._strays: tuple[str, ...] = ()
@@ -136,8 +141,9 @@ class _Simulation:
         cluster = self._scene.cluster
         encoded = self._encode()
         began = time.perf_counter()
+        self._passed = [("", began)]
         made = self._planner(encoded.snapshot, self._scene.site.policies)
-        self._plan_s.append(time.perf_counter() - began)
+        self._stats.append(self._stats_of(made, time.perf_counter() - began))
         orders = read_orders(encoded, made)
         evicted = frozenset(it.pod for it in evictions_of(orders))
         binds = (Binding(it.pod, it.node) for it in orders.binds)
@@ -165,7 +171,8 @@ class _Simulation:
             **states_json(cluster, self._gone, ends, self._cycles[-1], default),
         }
         if self._options.stats:
-            document["stats"] = self._stats(load_s)
+            loaded_s = round(load_s + self._encode_s, 6)
+            document["stats"] = {"load_s": loaded_s, "cycles": self._stats}
         groups = _groups(cluster)
         promised = (Key(it["namespace"], it["pod"]) for it in self._cycles[-1]["nominations"])
         told = hints(cluster, groups, promised)
@@ -189,18 +196,18 @@ class _Simulation:
         self._encode_s += time.perf_counter() - began
         return encoded
 
-    def _stats(self, load_s: float) -> dict[str, Any]:
-        actions = self._scene.site.policies.actions
+    def _plan(self, snapshot: Snapshot, policies: Policies) -> Plan:
+        def passed(action: str) -> None:
+            self._passed.append((action, time.perf_counter()))
+
+        return plan(snapshot, policies, passed=passed)
+
+    def _stats_of(self, made: Plan, plan_s: float) -> dict[str, Any]:
+        took = zip(self._passed, self._passed[1:], strict=False)
         return {
-            "load_s": round(load_s + self._encode_s, 6),
-            "cycles": [
-                {
-                    "plan_s": round(plan_s, 6),
-                    "actions": dict.fromkeys(actions, round(plan_s, 6)),
-                    "simulations": 0,
-                }
-                for plan_s in self._plan_s
-            ],
+            "plan_s": round(plan_s, 6),
+            "actions": {action: round(ended - began, 6) for (_, began), (action, ended) in took},
+            "simulations": made.stats.searches + made.stats.trials + made.stats.sets,
         }
 
 

@@ -1,6 +1,7 @@
 """What one attempt takes of a unit, rule by rule."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from tests.support.case import Case, ids
 
 
 def some(
-    pods: str, minimum: int, *, name: str = "", slots: int = 0, later: int = 0, **more: int
+    pods: str, minimum: int, *, name: str = "", slots: int = 0, later: int = 0, **more: Any
 ) -> Leaf:
     """Return a leaf named after the first of its pods; each letter is a pod that waits."""
     return Leaf(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.line import Block, line_up
+from scheduler.core.line import Block, Line
 from scheduler.core.model import NONE
 from scheduler.core.order import QueueKeys
 from scheduler.core.usage import Usage
@@ -21,7 +21,9 @@ def line(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[int]:
     """Return the blocks in the order in which they are lost."""
     due = np.array([row.due for row in rows], dtype=np.float64)
     queues = queues_of(rows, parent)
-    return list(line_up(queues, Usage(queues), due, TOTAL, blocks))
+    usage = Usage(queues)
+    found = Line(queues, QueueKeys(queues, usage, due, TOTAL), blocks)
+    return list(found.walk(usage, range(len(rows)))[0])
 
 
 def people(*queues: int) -> list[Block]:
@@ -79,7 +81,8 @@ def test_what_was_placed_since_counts() -> None:
     usage = Usage(queues)
     usage.take(0, ONE, is_fixed=False)
     due = np.full((2, 3), 4.0)
-    assert next(line_up(queues, usage, due, TOTAL, people(0, 1))) == 0
+    keys = QueueKeys(queues, usage, due, TOTAL)
+    assert next(Line(queues, keys, people(0, 1)).walk(usage, [0, 1])[0]) == 0
     assert usage.allocated == [[7, 7, 7], [6, 6, 6]]  # and nothing of it changes
 
 

@@ -146,12 +146,12 @@ COUNTED: list[Case[tuple[list[Node], list[Shape]], Told]] = [
     Case(
         "a port that the chunk itself has taken",
         ([Node()], [shape(takes=(0,), avoids=(0,))] * 2),
-        Told(NO_MATCH, "1 of 2", {Obstacle.PORT: 1}, True),
+        Told(NO_MATCH, "1 of 2", {Obstacle.PORT: 1}, False),
     ),
     Case(
         "a claim of one pod",
         ([Node()], [shape(own_claims=(0,))] * 2),
-        Told(NO_MATCH, "1 of 2", {Obstacle.CLAIM: 1}, True),
+        Told(NO_MATCH, "1 of 2", {Obstacle.CLAIM: 1}, False),
     ),
     Case(
         "friends that are nowhere cannot be evicted into being",

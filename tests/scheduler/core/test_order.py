@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.model import NONE, UNBOUND, Queues
-from scheduler.core.order import QueueKeys, Turns, UnitKeyOf
+from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.usage import Amounts, Usage
 from tests.support.case import Case, ids
 
@@ -208,7 +208,7 @@ class Played:
 
     def by_turns(self) -> list[int]:
         """Return the order that Turns gives."""
-        waiting = [(unit.queue, self.key(i)) for i, unit in enumerate(self.units)]
+        waiting = by_queue((unit.queue, self.key(i)) for i, unit in enumerate(self.units))
         turns = Turns(self._queues, self.keys.key, self.asked, waiting)
         got = []
         while (unit := turns.pop()) is not None:
@@ -286,10 +286,23 @@ def test_turns(case: Case[tuple[list[int], list[U]], list[int]]) -> None:
 def test_who_is_not_put_back_is_gone() -> None:
     """A unit that failed lets the next one try, and its queue keeps its place."""
     game = Played([Q((0, 0, 0))] * 2, [NONE] * 2, [U(0, 0, [ONE]), U(0, 1, [ONE]), U(1, 0, [ONE])])
-    waiting = [(unit.queue, game.key(i)) for i, unit in enumerate(game.units)]
+    waiting = by_queue((unit.queue, game.key(i)) for i, unit in enumerate(game.units))
     turns = Turns(queues_of([Q()] * 2), game.keys.key, game.asked, waiting)
     assert [turns.pop() for _ in range(4)] == [0, 1, 2, None]
     assert turns.pop() is None
+
+
+def test_who_lost_something_moves_up() -> None:
+    """And his department with him, whoever has had his turn last."""
+    rows = [Q((4, 4, 4)), Q((3, 3, 3)), Q((4, 4, 4)), Q((3, 3, 3))]
+    units = [U(2, 0, [ONE]), U(3, 0, [ONE]), U(3, 1, [ONE])]
+    game = Played(rows, [NONE, NONE, 0, 1], units)
+    waiting = by_queue((unit.queue, game.key(i)) for i, unit in enumerate(game.units))
+    turns = Turns(queues_of(rows, [NONE, NONE, 0, 1]), game.keys.key, game.asked, waiting)
+    assert turns.pop() == 1
+    game.usage.give(2, (3, 3, 3), is_fixed=False)
+    turns.touch(2)
+    assert [turns.pop(), turns.pop(), turns.pop()] == [0, 2, None]
 
 
 _amounts = st.tuples(*[st.integers(0, 4)] * 3)

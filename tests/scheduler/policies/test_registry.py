@@ -100,7 +100,7 @@ def test_what_nobody_chose_is_as_kai_has_it() -> None:
     assert [score for _, score in got.scores[:3]] == [nominated_node, availability, resource_type]
     assert got.unit_order == (priority, elastic)
     assert got.quotas == (within_limit, within_quota)
-    assert (got.filters, got.past_use, got.actions) == ((), 1.0, ("allocate",))
+    assert (got.filters, got.past_use, got.actions) == ((), 1.0, ACTIONS)
 
 
 def placements(choice: Choice) -> tuple[str, str]:
@@ -183,7 +183,7 @@ def test_on_is_what_nobody_turned_off() -> None:
 def test_actions() -> None:
     """Those that are built, unless they are off."""
     assert choose(Choice(actions={"reclaim": True})).actions == ACTIONS
-    assert choose(Choice(actions={"allocate": False, "reclaim": True})).actions == ()
+    assert choose(Choice(actions={"allocate": False, "reclaim": True})).actions == ACTIONS[1:]
 
 
 def test_no_name_stands_for_two() -> None:

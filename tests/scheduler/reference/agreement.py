@@ -13,9 +13,9 @@ Obj: TypeAlias = dict[str, Any]
 Simulate: TypeAlias = Callable[[Sequence[Obj]], Mapping[str, Any]]
 
 
-def difference(objects: Sequence[Obj], simulate: Simulate) -> str:
+def difference(objects: Sequence[Obj], simulate: Simulate, then: Sequence[str] = ()) -> str:
     """Return what the reference and the simulation decide differently; nothing if they agree."""
-    want = as_text(allocate(objects))
+    want = as_text(allocate(objects, then=then))
     got = as_text(read_document(simulate(objects), want["fairShare"]))
     lines = []
     for topic in want:
@@ -41,19 +41,19 @@ def smallest(objects: Sequence[Obj], differs: Callable[[Sequence[Obj]], bool]) -
     return kept
 
 
-def told(seed: int, objects: Sequence[Obj], simulate: Simulate) -> str:
+def told(seed: int, objects: Sequence[Obj], simulate: Simulate, then: Sequence[str] = ()) -> str:
     """Return all there is to say about a difference."""
 
     def differs(some: Sequence[Obj]) -> bool:
-        return bool(difference(some, simulate))
+        return bool(difference(some, simulate, then))
 
     few = smallest(objects, differs)
     return "\n".join(
         [
             f"seed {seed}",
-            difference(objects, simulate),
+            difference(objects, simulate, then),
             f"of {len(objects)} objects {len(few)} are enough:",
-            difference(few, simulate),
+            difference(few, simulate, then),
             yaml.safe_dump_all(few, sort_keys=False),
         ]
     )
@@ -67,6 +67,8 @@ def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> Outc
         outcome.binds[one["namespace"], one["pod"]] = one["node"]
     for one in cycle["nominations"]:
         outcome.nominations[one["namespace"], one["pod"]] = one["node"]
+    for one in cycle["evictions"]:
+        outcome.evictions[one["namespace"], one["pod"]] = one["action"]
     for one in cycle["reservations"]:
         slot = (one["namespace"], one["podGroup"], one["subGroup"], one["node"])
         outcome.reservations[slot] = outcome.reservations.get(slot, 0) + one["count"]
@@ -85,6 +87,7 @@ def as_text(outcome: Outcome) -> dict[str, dict[str, str]]:
     facts: list[tuple[str, Mapping[Any, Any]]] = [
         ("bind", outcome.binds),
         ("nominate", outcome.nominations),
+        ("evict", outcome.evictions),
         ("reserve", outcome.reservations),
         ("verdict", outcome.unschedulable),
     ]

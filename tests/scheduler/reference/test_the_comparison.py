@@ -31,6 +31,7 @@ def document(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for name, share in outcome.fair_shares.items()
     ]
     cycle = {
+        "evictions": [],
         "binds": binds,
         "nominations": nominations,
         "reservations": reservations,

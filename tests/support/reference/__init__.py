@@ -6,6 +6,7 @@ scheduler, nor anything of the product that decides.
 """
 
 from tests.support.reference.chance import random_cluster
+from tests.support.reference.evicting import TooMany
 from tests.support.reference.play import Outcome, allocate
 
-__all__ = ["Outcome", "allocate", "random_cluster"]
+__all__ = ["Outcome", "TooMany", "allocate", "random_cluster"]

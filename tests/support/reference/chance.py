@@ -16,18 +16,24 @@ __all__ = ["NOW", "random_cluster"]
 NOW: Final = "2026-01-01T01:00:00Z"
 
 
-def random_cluster(random: Random) -> list[dict[str, Any]]:
-    """Return the objects of a cluster, in any order; the same luck gives the same cluster."""
-    lot = Lot(random)
+def random_cluster(random: Random, *, crowded: bool = False) -> list[dict[str, Any]]:
+    """Return the objects of a cluster, in any order; the same luck gives the same cluster.
+
+    A *crowded* one is taken by units that run, and a few others wait.
+    """
+    lot = Lot(random, crowded=crowded)
     # The newest timestamp of all says what time it is.
     objects = [_object("v1", "Namespace", name, NOW) for name in ("a", "b")]
-    nodes = [_node(lot, i) for i in range(random.choice((1, 2, 3, 4, 5, 6)))]
+    nodes = [
+        _node(lot, i) for i in range(random.choice((1, 2, 2) if crowded else (1, 2, 3, 4, 5, 6)))
+    ]
     classes = _classes(random)
     found, leaves = queues(lot)
     objects += [*nodes, *classes, *found]
-    for i in range(random.choice((0, 0, 0, 1, 2, 5))):
+    for i in range(0 if crowded else random.choice((0, 0, 0, 1, 2, 5))):
         objects.append(filler(lot, f"foreign-{i}"))
     for i in range(random.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))):
+        lot.runs = crowded and i < 6
         if lot.maybe(0.2):
             objects.append(bare_pod(lot, f"bare-{i}", leaves))
         else:

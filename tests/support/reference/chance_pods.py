@@ -16,10 +16,14 @@ _CLASSES: Final = ("low", "low", "high", "high", "build", "higher", "unknown")
 class Lot:
     """Luck, and what is still free on each node."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, crowded: bool = False) -> None:
         self.random = random
+        self.crowded = crowded
+        self.runs = False  # what comes next
         self.free: dict[str, Amounts] = {}
-        self.roomy = random.random() < 0.5  # then who is next matters more than where
+        self.roomy = (
+            random.random() < 0.5 and not crowded
+        )  # then who is next matters more than where
         self.strictness = random.choice((0.0, 0.0, 0.2, 0.5))  # of queues that have limits
         self._hours = random.choice((("00:00:00",), ("00:00:00", "00:00:01", "00:10:00")))
 
@@ -118,6 +122,8 @@ def bare_pod(lot: Lot, name: str, queues: list[str]) -> dict[str, Any]:
         like["labels"]["kai.scheduler/preemptibility"] = wish
     like["spec"].update(lot.class_name())
     state = lot.random.choice(("waiting", "waiting", "waiting", "there", "going", "gated"))
+    if lot.crowded:
+        state = "there" if lot.runs else "waiting"
     return pod(lot, name, lot.random.choice("ab"), like, state)
 
 

@@ -123,6 +123,8 @@ def _pods(lot: Lot, group: Obj, counts: dict[str, int]) -> list[Obj]:
     random, meta = lot.random, group["metadata"]
     common = template(lot, meta["name"]) if lot.maybe(0.5) else None
     states, restarted = random.choice(_STATES), lot.maybe(0.05)
+    if lot.crowded:
+        states = ("there",) if lot.runs else ("waiting",)
     unknown = "subGroups" in group["spec"] and lot.maybe(0.03)
     found: list[Obj] = []
     for leaf, count in counts.items():

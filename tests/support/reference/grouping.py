@@ -66,7 +66,8 @@ def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Un
     )
     leaves = {leaf.name: leaf for leaf in unit.leaves}
     flat = isinstance(root, Leaf)
-    owned = any(owner["kind"] == "JobSet" for owner in meta.get("ownerReferences", ()))
+    owners = [it["uid"] for it in meta.get("ownerReferences", ()) if it["kind"] == "JobSet"]
+    unit.owner, owned = "".join(owners), bool(owners)
     for raw, pod in pods:
         named = "" if flat else pod.labels.get("kai.scheduler/subgroup-name", "")
         if named in leaves and (not owned or _is_of_job(raw)):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from tests.support.reference.matching import labels_match, selects_node, tolerates
 from tests.support.reference.things import Cluster, Machine, Pod
 
-__all__ = ["gets_along"]
+__all__ = ["gets_along", "is_minded"]
 
 Term: TypeAlias = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -23,6 +23,18 @@ def gets_along(cluster: Cluster, pod: Pod, machine: Machine) -> bool:
         and _nobody_wants_it_away(cluster, pod, machine)
         and _finds_company(cluster, pod, machine)
         and _is_spread(cluster, pod, machine)
+    )
+
+
+def is_minded(pod: Pod, other: Pod) -> bool:
+    """Say whether a pod wants to be near another, or is spread beside it."""
+    terms = _terms(pod, "podAffinity")
+    if terms and all(_means(term, pod, other) for term in terms):
+        return True
+    return any(
+        other.namespace == pod.namespace and labels_match(one.get("labelSelector"), other.labels)
+        for one in pod.spec.get("topologySpreadConstraints", ())
+        if one["whenUnsatisfiable"] == "DoNotSchedule"
     )
 
 

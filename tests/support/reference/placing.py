@@ -9,8 +9,11 @@ from tests.support.reference.trees import satisfied
 __all__ = ["place"]
 
 
-def place(cluster: Cluster, unit: Unit, pods: list[Pod]) -> str:
-    """Decide a whole chunk; return the verdict if it cannot be, and then nothing has changed."""
+def place(cluster: Cluster, unit: Unit, pods: list[Pod], *, waits: bool = False) -> str:
+    """Decide a whole chunk; return the verdict if it cannot be, and then nothing has changed.
+
+    If it *waits* for others to go, all of it is nominated.
+    """
     before = [(machine, machine.idle, machine.releasing) for machine in cluster.machines]
     states = [(pod, pod.state) for pod in pods]
     for pod in pods:
@@ -21,7 +24,7 @@ def place(cluster: Cluster, unit: Unit, pods: list[Pod]) -> str:
             return _verdict(pods, would)
         _put(pod, machine)
     nominated = any(pod.state == "nominated" for pod in unit.pods)
-    if nominated and not satisfied(unit.root, without=("nominated",)):
+    if waits or (nominated and not satisfied(unit.root, without=("nominated",))):
         _nominate_all(cluster, pods)
     for pod in pods:
         cluster.hold(unit, pod)

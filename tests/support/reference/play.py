@@ -1,10 +1,11 @@
 """The first cycle of the action allocate: objects in, decisions and verdicts out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.reference.amounts import AXES
+from tests.support.reference.evicting import take_back
 from tests.support.reference.placing import place
 from tests.support.reference.reading import read
 from tests.support.reference.shares import share_out
@@ -21,14 +22,20 @@ class Outcome:
 
     binds: dict[tuple[str, str], str] = field(default_factory=dict)
     nominations: dict[tuple[str, str], str] = field(default_factory=dict)
+    evictions: dict[tuple[str, str], str] = field(default_factory=dict)
     reservations: dict[tuple[str, str, str, str], int] = field(default_factory=dict)
     unschedulable: dict[tuple[str, str], str] = field(default_factory=dict)
     fair_shares: dict[str, dict[str, int]] = field(default_factory=dict)
     order: list[tuple[str, str]] = field(default_factory=list)  # of successful attempts
 
 
-def allocate(objects: Iterable[Mapping[str, Any]], now: str = "") -> Outcome:
-    """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects."""
+def allocate(
+    objects: Iterable[Mapping[str, Any]], now: str = "", then: Sequence[str] = ()
+) -> Outcome:
+    """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
+
+    *then* are further actions, of reclaim and preempt; `TooMany` says that they are too much work.
+    """
     cluster = read(list(objects), now)
     share_out(cluster)
     outcome = Outcome()
@@ -43,6 +50,7 @@ def allocate(objects: Iterable[Mapping[str, Any]], now: str = "") -> Outcome:
     while playing and len(outcome.order) > before:
         before = len(outcome.order)
         playing = _round(cluster, playing, outcome)
+    _take_back(cluster, playing, outcome, then)
     for unit in cluster.units:
         if unit.has_strays:
             outcome.unschedulable[unit.namespace, unit.name] = "Misconfigured"
@@ -65,6 +73,23 @@ def _round(cluster: Cluster, units: list[Unit], outcome: Outcome) -> list[Unit]:
         if verdict or not unit.waits:
             playing.remove(unit)
     return failed
+
+
+def _take_back(
+    cluster: Cluster, failed: list[Unit], outcome: Outcome, actions: Sequence[str]
+) -> None:
+    """Let those who failed take from others; who got something may grow as far as there is room."""
+    verdicts = {unit: outcome.unschedulable[unit.namespace, unit.name] for unit in failed}
+    for unit, action, gone in take_back(cluster, verdicts, actions):
+        for pod in gone:
+            outcome.evictions[pod.namespace, pod.name] = action
+        verdicts.pop(unit)
+        del outcome.unschedulable[unit.namespace, unit.name]
+        while unit.waits:
+            verdict = _attempt(cluster, unit)
+            if verdict:
+                outcome.unschedulable[unit.namespace, unit.name] = verdicts[unit] = verdict
+                break
 
 
 def _at_once(cluster: Cluster, unit: Unit) -> str:

@@ -27,8 +27,8 @@ class Pod:
     """A pod, or one that will exist later.
 
     Its state is one of: waiting, gated, there, succeeded, old (there, of an older attempt), other;
-    and, once decided: bound, nominated, reserved. One that does not exist is later until it is
-    decided.
+    and, once decided: bound, nominated, reserved, evicted. One that does not exist is later until
+    it is decided.
     """
 
     namespace: str
@@ -80,6 +80,7 @@ class Unit:
     preemptible: bool
     root: Part
     broken: bool = False  # its group or sub-groups cannot be meant
+    owner: str = ""  # the JobSet that it is a part of
     has_strays: bool = False  # pods wait that name a sub-group which it does not have
 
     @property

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from tests.support.reference.things import Leaf, Part, Pod, Unit
 
-__all__ = ["can_be", "chunk", "members", "satisfied", "standing"]
+__all__ = ["can_be", "chunk", "members", "part_rank", "satisfied", "standing", "turn"]
 
 _MEMBERS = ("there", "succeeded", "bound", "nominated", "reserved")
 
@@ -34,7 +34,7 @@ def chunk(part: Part) -> list[Pod]:
         if lacks > 0:
             return [*_waiting(part), *_later(part)][:lacks]
         return _waiting(part)[:1]
-    children = sorted(part.children, key=_rank)
+    children = sorted(part.children, key=part_rank)
     if satisfied(part):
         return next((some for some in map(_whole, children) if some), [])
     lacking = [child for child in children if not satisfied(child) and can_be(child)]
@@ -70,7 +70,7 @@ def _count(part: Part, without: tuple[str, ...] = ()) -> int:
     return sum(satisfied(child, without) for child in part.children)
 
 
-def _rank(part: Part) -> tuple[object, ...]:
+def part_rank(part: Part) -> tuple[object, ...]:
     """Return what orders the children of a group."""
     if not satisfied(part):
         return (0, 0, 0, part.name)
@@ -84,10 +84,11 @@ def _later(leaf: Leaf) -> list[Pod]:
 
 
 def _waiting(leaf: Leaf) -> list[Pod]:
-    return sorted((pod for pod in leaf.pods if pod.state == "waiting"), key=_turn)
+    return sorted((pod for pod in leaf.pods if pod.state == "waiting"), key=turn)
 
 
-def _turn(pod: Pod) -> tuple[object, ...]:
+def turn(pod: Pod) -> tuple[object, ...]:
+    """Return what orders the pods of a leaf."""
     labels = pod.labels
     leads = labels.get("training.kubeflow.org/job-role") in ("master", "launcher")
     leads = leads or labels.get("ray.io/node-type") == "head"

@@ -9,7 +9,7 @@ from tests.support.reference.shares import allocatable
 from tests.support.reference.things import Cluster, Pod, Queue, Unit
 from tests.support.reference.trees import chunk, standing
 
-__all__ = ["next_unit", "over_capacity"]
+__all__ = ["next_unit", "over_capacity", "queue_rank", "unit_rank"]
 
 
 def next_unit(cluster: Cluster, units: list[Unit]) -> Unit:
@@ -41,7 +41,7 @@ def _best_of(cluster: Cluster, queues: list[Queue], units: list[Unit]) -> Unit |
     for queue in queues:
         unit = _best_below(cluster, queue, units)
         if unit is not None:
-            candidates.append((_queue_rank(cluster, queue, unit), unit))
+            candidates.append((queue_rank(cluster, queue, _sum(chunk(unit.root))), unit))
     return min(candidates, key=lambda one: one[0])[1] if candidates else None
 
 
@@ -49,15 +49,21 @@ def _best_below(cluster: Cluster, queue: Queue, units: list[Unit]) -> Unit | Non
     if queue.children:
         return _best_of(cluster, queue.children, units)
     own = [unit for unit in units if unit.queue == queue.name]
-    return min(own, key=_unit_rank) if own else None
+    return min(own, key=unit_rank) if own else None
 
 
-def _unit_rank(unit: Unit) -> tuple[Any, ...]:
-    return (-unit.priority, standing(unit), unit.created, unit.uid)
+def unit_rank(unit: Unit, stands: int | None = None) -> tuple[Any, ...]:
+    """Return what orders the units of a queue, as it stands or as it would."""
+    return (
+        -unit.priority,
+        standing(unit) if stands is None else stands,
+        unit.created,
+        unit.uid,
+    )
 
 
-def _queue_rank(cluster: Cluster, queue: Queue, unit: Unit) -> tuple[Any, ...]:
-    more = _sum(chunk(unit.root))
+def queue_rank(cluster: Cluster, queue: Queue, more: list[int]) -> tuple[Any, ...]:
+    """Return what orders queues of one level, of which this one would have so much more."""
     has = queue.allocated
     would = [has[i] + more[i] for i in range(3)]
     share = [allocatable(queue, i) for i in range(3)]

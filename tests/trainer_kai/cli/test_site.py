@@ -88,7 +88,8 @@ def test_a_snapshot_asks_for_nothing_that_is_not_built() -> None:
 
 def test_an_action_can_be_switched_off() -> None:
     """Then nothing happens."""
-    assert site(shard(actions={"allocate": {"enabled": False}}), actions=()).policies.actions == ()
+    off = {name: {"enabled": False} for name in ACTIONS}
+    assert site(shard(actions=off), actions=()).policies.actions == ()
 
 
 def test_spreading_pods_leaves_consolidation_out() -> None:

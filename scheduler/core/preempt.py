@@ -1,0 +1,64 @@
+"""The action preempt: in a queue, who matters more may take the room of who matters less."""
+
+from typing import Final
+
+from scheduler.core.decision import Action
+from scheduler.core.displace import Displacement, Headroom
+
+__all__ = ["Preempt"]
+
+
+class Preempt:
+    """Whoever has not got what he needs, against those of smaller priority in his queue."""
+
+    def __init__(self, displacement: Displacement) -> None:
+        self._made: Final = displacement
+        self._allocation: Final = displacement.allocation
+
+    def run(self) -> None:
+        """Let everybody take his turn, one chunk each."""
+        units = self._allocation.snapshot.units
+        hopeless: dict[tuple[int, int, tuple[int, ...], bool], int] = {}
+        for row in self._made.claimants():
+            unit, step = units[row], self._allocation.next[row]
+            ground = unit.queue, unit.priority, step.shapes, unit.is_preemptible
+            made = len(self._made.evictions)
+            if hopeless.get(ground) == made:
+                continue
+            if not self._pursue(row):
+                hopeless[ground] = made
+
+    def _pursue(self, row: int) -> bool:
+        made, units = self._made, self._allocation.snapshot.units
+        unit, ask = units[row], made.ask(row)
+        if made.use_what_is_left(ask):
+            return True
+        if unit.queue not in made.stock.all:
+            return False
+        may_go = made.who_may_go(ask)
+
+        def keeps(block: int) -> bool:
+            return all(
+                units[one].priority < unit.priority for one in made.tenants.units[block]
+            ) and (may_go is None or may_go(block))
+
+        line, count = made.line.walk(self._allocation.usage, [unit.queue], keeps)
+        leave = _Leave(Headroom(self._allocation, row))
+        return made.make_room(ask, Action.PREEMPT, line, count, leave)
+
+
+class _Leave:
+    """Whoever comes into question may be taken."""
+
+    def __init__(self, headroom: Headroom) -> None:
+        self.take: Final = headroom.take
+        self.spare: Final = headroom.spare
+        self.is_within: Final = headroom.is_within
+
+    def may_lose(self, _queue: int) -> bool:
+        """Say yes."""
+        return True
+
+    def is_fair(self) -> bool:
+        """Say yes."""
+        return True

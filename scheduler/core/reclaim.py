@@ -1,0 +1,140 @@
+"""The action reclaim: queues take back what is theirs from queues that have more than that."""
+
+from typing import Final, TypeAlias
+
+from scheduler.core.allocate import Allocation
+from scheduler.core.decision import Action
+from scheduler.core.displace import Displacement, Headroom
+from scheduler.core.line import Block
+from scheduler.core.model import Kind, Verdict
+from scheduler.core.order import QueueKeys, by_queue
+from scheduler.core.rights import Bounds, Claim, Rights, Taking
+from scheduler.core.usage import Amounts
+
+__all__ = ["Reclaim"]
+
+Ground: TypeAlias = tuple[int, tuple[int, ...], Amounts, bool]
+
+
+class Reclaim:
+    """Claims, one after another."""
+
+    def __init__(self, displacement: Displacement) -> None:
+        self._made: Final = displacement
+        self._allocation: Final = displacement.allocation
+        self._bounds: Final = Bounds(self._allocation.snapshot.queues, self._allocation.due)
+        self._hopeless: Final[dict[Ground, int]] = {}  # with how many evictions made before
+        self._before: Final = _Waiting(self._allocation)
+
+    def run(self) -> None:
+        """Let everybody claim what is due to it, one chunk each."""
+        for row in self._made.claimants():
+            unit, step = self._allocation.snapshot.units[row], self._allocation.next[row]
+            ground = unit.queue, step.shapes, step.amounts, unit.is_preemptible
+            made = len(self._made.evictions)
+            if self._hopeless.get(ground) == made:
+                continue
+            claim = Claim(unit.queue, step.amounts, not unit.is_preemptible)
+            if not self._pursue(row, claim):
+                self._hopeless[ground] = made
+
+    def _pursue(self, row: int, claim: Claim) -> bool:
+        rights = Rights(self._bounds, self._allocation.usage, claim)
+        if not rights.has_claim:
+            return False
+        ask = self._made.ask(row)
+        if self._made.use_what_is_left(ask):
+            return True
+        queues = [q for q in self._made.stock.all if q != claim.queue and rights.concerns(q)]
+        if not queues or not self._is_possible(rights, queues):
+            return False
+        asks = self._before.asks(row)
+        leave = _Leave(rights, self._allocation.keys, asks, Headroom(self._allocation, row))
+        keeps = self._made.who_may_go(ask)
+        line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
+        return self._made.make_room(ask, Action.RECLAIM, line, count, leave)
+
+    def _is_possible(self, rights: Rights, queues: list[int]) -> bool:
+        """Say whether what may be lost, with what is free, could be enough."""
+        kind = Kind.GPU if rights.claim.amounts[Kind.GPU] else Kind.CPU
+        missing = rights.claim.amounts[kind] - self._made.stock.most(rights, queues, kind)
+        return missing <= 0 or missing <= self._made.free(kind)
+
+
+class _Waiting:
+    """Who waits in each queue, and so has its turn before others of it."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self._allocation = allocation
+        told = allocation.rejections
+        rows = [row for row in allocation.next if row in told]
+        units = allocation.snapshot.units
+        self._keys: Final = by_queue(
+            (units[row].queue, allocation.next[row].key)
+            for row in rows
+            if told[row].verdict > Verdict.PODS_MISSING
+        )
+        self._seen: Final = dict.fromkeys(self._keys, 0)
+        self._asks: Final[dict[int, set[Amounts]]] = {queue: set() for queue in self._keys}
+
+    def asks(self, row: int) -> set[Amounts]:
+        """Return what a unit asks for, and what all do that have their turns before it.
+
+        It is asked for those of a queue in their order.
+        """
+        queue, (_, amounts, _, key) = (
+            self._allocation.snapshot.units[row].queue,
+            self._allocation.next[row],
+        )
+        keys, seen = self._keys[queue], self._seen[queue]
+        while seen < len(keys) and keys[seen] < key:
+            one = keys[seen][-1]
+            if one in self._allocation.rejections:
+                self._asks[queue].add(self._allocation.next[one].amounts)
+            seen += 1
+        self._seen[queue] = seen
+        return {amounts, *self._asks[queue]}
+
+
+class _Leave:
+    """What one claim may take."""
+
+    def __init__(
+        self, rights: Rights, keys: QueueKeys, asks: set[Amounts], headroom: Headroom
+    ) -> None:
+        self._rights: Final = rights
+        self._keys: Final = keys
+        self._asks: Final = asks
+        self._taking: Final = Taking(rights)
+        self._headroom: Final = headroom
+        self._lost: Final[dict[tuple[int, Amounts], int]] = {}  # how many such blocks
+        self.may_lose: Final = self._taking.may_lose
+        self.is_within: Final = headroom.is_within
+
+    def take(self, block: Block, amounts: Amounts) -> None:
+        """Take a block."""
+        self._taking.take(block.queue, amounts)
+        self._headroom.take(block, amounts)
+        asks = block.queue, block.amounts
+        self._lost[asks] = self._lost.get(asks, 0) + 1
+
+    def spare(self, block: Block, amounts: Amounts) -> None:
+        """Give a block back."""
+        self._taking.spare(block.queue, amounts)
+        self._headroom.spare(block, amounts)
+        self._lost[block.queue, block.amounts] -= 1
+
+    def is_fair(self) -> bool:
+        """Say whether nobody who lost is worse off, and nobody would have the next turn."""
+        return self._taking.is_fair() and all(
+            self._comes_before(queue, amounts)
+            for (queue, amounts), count in self._lost.items()
+            if count
+        )
+
+    def _comes_before(self, queue: int, amounts: Amounts) -> bool:
+        """Say whether, dealt out anew, the room would go to the claimant before who lost it."""
+        mine, theirs = self._rights.pair(queue)
+        keys = self._keys.of({one: self._taking.has(one) for one in (mine, theirs)})
+        last = keys.key(theirs, amounts)
+        return all(keys.key(mine, asked) < last for asked in self._asks)

@@ -1,0 +1,72 @@
+"""What queues could lose at most, worked out in bulk before anybody is looked at one by one."""
+
+import math
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+
+from scheduler.core.model import KINDS, NONE, Ints, Kind, PodState, Snapshot, leaves_of
+from scheduler.core.rights import Rights
+from scheduler.core.tenants import movable
+
+__all__ = ["Stock"]
+
+_Amounts = list[int]
+
+
+class Stock:
+    """By queue: all that may be taken, and the most of it in one block."""
+
+    def __init__(self, snapshot: Snapshot, spared: Collection[int]) -> None:
+        """Look at all units but those that are spared."""
+        self.all: Final[dict[int, _Amounts]] = {}
+        self._most: Final[dict[int, _Amounts]] = {}
+        has, counts = _held(snapshot)
+        for rows in movable(snapshot.units, spared):
+            if not any(counts[row] for row in rows):
+                continue
+            amounts = [sum(of_kind) for of_kind in zip(*[has[row] for row in rows], strict=True)]
+            queue = snapshot.units[rows[0]].queue
+            of_all = self.all.setdefault(queue, [0, 0, 0])
+            of_one = self._most.setdefault(queue, [0, 0, 0])
+            for kind in KINDS:
+                of_all[kind] += amounts[kind]
+                of_one[kind] = max(of_one[kind], amounts[kind])
+
+    def most(self, rights: Rights, queues: Collection[int], kind: Kind) -> int:
+        """Return a bound of what some queues may lose of something for one claim, block by block.
+
+        What is taken last may be as large as it is; before it, its queue had still too much. If
+        that can only be too much of this kind, no more of it goes than that and one block.
+        """
+        beside: dict[int, list[int]] = {}
+        for queue in queues:
+            beside.setdefault(rights.pair(queue)[1], []).append(queue)
+        found = 0
+        for theirs, below in beside.items():
+            over = rights.surplus(theirs)
+            if not any(over):
+                continue
+            most = sum(self.all[queue][kind] for queue in below)
+            if not any(over[other] for other in KINDS if other != kind):
+                last = max(self._most[queue][kind] for queue in below)
+                most = min(most, math.ceil(over[kind]) - 1 + last)
+            found += most
+        return found
+
+
+def _held(snapshot: Snapshot) -> tuple[list[_Amounts], list[int]]:
+    """Return what units are charged for, and how many pods and slots that are."""
+    pods, units = snapshot.pods, snapshot.units
+    rows = np.flatnonzero((pods.state == PodState.THERE) & (pods.unit != NONE))
+    counted = np.array([shape.counted for shape in snapshot.shapes], dtype=np.int64).reshape(-1, 3)
+    amounts: Ints = np.zeros((len(units), len(KINDS)), dtype=np.int64)
+    np.add.at(amounts, pods.unit[rows], counted[pods.shape[rows]])
+    counts = np.bincount(pods.unit[rows], minlength=len(units))
+    for row, unit in enumerate(units):
+        for leaf in leaves_of(unit.tree):
+            for slot in leaf.slots:
+                amounts[row] += counted[slot.shape]
+                counts[row] += 1
+    return amounts.tolist(), counts.tolist()

@@ -1,0 +1,113 @@
+"""In which blocks units could lose what they have."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.model import Cause, Group, Leaf, Slot
+from scheduler.core.tenants import Tenants
+from tests.support.case import Case, ids
+from tests.support.snapshots import Builder, Node, Queue, shape
+
+ONE = shape(gpu=1)
+
+
+def blocks(builder: Builder, spared: frozenset[int] = frozenset()) -> list[str]:
+    """Return the blocks: whose, whole or not, its pods as letters, and its GPUs."""
+    found = Tenants(builder.snapshot(), spared, lambda row, at: (at, row))
+    told = []
+    for one, members, units, is_whole in zip(
+        found.blocks, found.members, found.units, found.is_whole, strict=True
+    ):
+        pods = "".join(chr(97 + it.pod) if it.pod >= 0 else "+" for it in members)
+        whose = ",".join(map(str, units))
+        told.append(f"{whose} {'all' if is_whole else 'some'} {pods} {one.amounts[2] // 1000}")
+    return told
+
+
+def one(count: int = 1, **more: Any) -> Builder:
+    """Return a unit of pods that run."""
+    builder = Builder([Node()])
+    builder.runs([0] * count, ONE, **more)
+    return builder
+
+
+def two(**more: Any) -> Builder:
+    """Return two units of one bundle."""
+    builder = Builder([Node()], [Queue("a"), Queue("b")])
+    builder.runs([0], ONE, queue="a", bundle="x")
+    builder.runs([0], ONE, bundle="x", **{"queue": "a", **more})
+    return builder
+
+
+def nested(minimum: int) -> Builder:
+    """Return a group of two leaves, a pod each, of which so many are needed."""
+    builder = Builder([Node()])
+    row = builder.shape(ONE)
+    builder.lying(0, row)
+    builder.lying(0, row)
+    leaves = tuple(Leaf(name, 1, there=1, pods=(i,)) for i, name in enumerate("mn"))
+    builder.unit(Group("all", minimum, leaves), is_kept=True)
+    return builder
+
+
+def with_slot() -> Builder:
+    """Return a unit that has a pod and a slot."""
+    builder = Builder([Node()])
+    row = builder.shape(ONE)
+    builder.lying(0, row)
+    slot = Slot(0, row, Cause.ANTICIPATED)
+    builder.unit(Leaf("x", 2, there=1, slots=(slot,), later=1, later_shape=row), is_kept=True)
+    return builder
+
+
+BLOCKS: list[Case[Builder, list[str]]] = [
+    Case("a gang has one", one(3), ["0 all abc 3"]),
+    Case(
+        "what comes on top is lost pod by pod, in line the last one first",
+        one(3, minimum=1),
+        ["0 all abc 1", "0 some b 1", "0 some c 1"],
+    ),
+    Case("of a bundle nothing is on top", one(3, minimum=1, bundle="x"), ["0 all abc 3"]),
+    Case("units of a bundle have one", two(), ["0,1 all ab 2"]),
+    Case("unless one of them stays", two(stays="for a reason"), []),
+    Case("or cannot be preempted", two(is_preemptible=False), []),
+    Case("or is of another queue", two(queue="b"), []),
+    Case("who cannot be preempted has none", one(is_preemptible=False), []),
+    Case("who stays has none", one(stays="for a reason"), []),
+    Case("a slot is lost with all", with_slot(), ["0 all a+ 2"]),
+    Case("all children are needed", nested(2), ["0 all ab 2"]),
+    Case("a child that is not needed goes whole", nested(1), ["0 all ab 1", "0 some b 1"]),
+    Case(
+        "where none is needed all go one by one",
+        nested(0),
+        ["0 all ab 0", "0 some a 1", "0 some b 1"],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BLOCKS, ids=ids)
+def test_blocks(case: Case[Builder, list[str]]) -> None:
+    """Rules 35 and 36."""
+    assert blocks(case.given) == case.want
+
+
+def test_who_is_spared_has_none() -> None:
+    """And nobody of his bundle."""
+    assert blocks(two(), frozenset({1})) == []
+
+
+def test_what_is_lost_is_gone() -> None:
+    """A step leaves the others, with less in the whole; the whole leaves nothing."""
+    found = Tenants(one(3, minimum=1).snapshot(), (), lambda row, at: (at, row))
+    assert found.lose(2) == [2]
+    assert [it.pod for it in found.members[0]] == [0, 1]
+    assert found.lose(0) == [0, 1]
+    assert found.spare(0) == []
+
+
+def test_who_is_given_something_keeps_all() -> None:
+    """All its blocks are no more."""
+    found = Tenants(one(2, minimum=1).snapshot(), (), lambda row, at: (at, row))
+    assert found.spare(0) == [0, 1]
+    assert found.spare(0) == []

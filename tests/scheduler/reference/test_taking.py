@@ -1,0 +1,64 @@
+"""Who takes what from whom, as looking at every set says; and it ends.
+
+TRAINER_KAI_SOAK_SEEDS says how many clusters, TRAINER_KAI_SOAK_BASE from which seed on.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from tests.scheduler.reference.agreement import difference, told
+from tests.support.reference import TooMany, allocate, random_cluster
+from trainer_kai.cli.simulation import Options, simulate
+
+_SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
+_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
+_STEP: Final = max(60, _SEEDS // 50)
+_THEN: Final = ("reclaim", "preempt")
+
+
+def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+    """Ask the product."""
+    return simulate(objects, Options(actions=("allocate", *_THEN)))
+
+
+@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+def test_reference_and_product_take_alike(first: int) -> None:
+    """Of crowded clusters, in which somebody loses something now and then."""
+    evicting = looked_at = 0
+    for seed in range(first, min(first + _STEP, _BASE + _SEEDS)):
+        objects = random_cluster(Random(seed), crowded=True)
+        try:
+            evicting += bool(allocate(objects, then=_THEN).evictions)
+        except TooMany:
+            continue
+        looked_at += 1
+        if difference(objects, play, _THEN):
+            pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
+    assert looked_at >= 0.9 * _STEP
+    assert evicting >= 0.05 * _STEP
+
+
+@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+@pytest.mark.parametrize("nominations", ["drop", "keep"])
+def test_it_ends(first: int, nominations: Any) -> None:
+    """Nobody is evicted to and fro: after a few cycles nothing moves any more."""
+    for seed in range(first, min(first + _STEP, _BASE + _SEEDS), 4):
+        assert late(seed, nominations) == [([], [])] * 3, f"seed {seed}"
+
+
+@pytest.mark.parametrize("nominations", ["drop", "keep"])
+@pytest.mark.parametrize("seed", [134, 739, 1243, 1325, 1352, 1420, 5039, 5202])
+def test_it_ends_where_it_did_not(seed: int, nominations: Any) -> None:
+    """By KAI's rules alone these go to and fro for ever."""
+    assert late(seed, nominations) == [([], [])] * 3
+
+
+def late(seed: int, nominations: Any) -> list[tuple[Any, Any]]:
+    """Return who is evicted and bound in the last of some cycles."""
+    options = Options(cycles=10, nominations=nominations)
+    document = simulate(random_cluster(Random(seed), crowded=True), options)
+    return [(cycle["evictions"], cycle["binds"]) for cycle in document["cycles"][7:]]

@@ -1,0 +1,333 @@
+"""Reclaim and preempt by looking at every set of candidates: rules 28 to 41."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+from tests.support.reference import rights
+from tests.support.reference.amounts import added, axes
+from tests.support.reference.neighbours import is_minded
+from tests.support.reference.placing import place
+from tests.support.reference.things import Cluster, Leaf, Part, Pod, Unit
+from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
+from tests.support.reference.turns import next_unit, over_capacity, queue_rank, unit_rank
+
+__all__ = ["TooMany", "take_back"]
+
+MOST = 7  # candidates
+_CURABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
+
+
+class TooMany(Exception):
+    """So many candidates that their sets are not looked at."""
+
+
+@dataclass(eq=False)
+class Block:
+    """What units lose at once, and in line what that is beyond blocks before it."""
+
+    units: list[Unit]
+    queue: str
+    pods: list[Pod]
+    more: rights.Asked
+    rank: tuple[Any, ...]
+
+
+def take_back(
+    cluster: Cluster, verdicts: dict[Unit, str], actions: Iterable[str]
+) -> Iterator[tuple[Unit, str, list[Pod]]]:
+    """Yield who gets room by which action, and the pods that have to go for it."""
+    taken: set[Unit] = set()
+    losers: set[Unit] = set()
+    before = [unit for unit, verdict in verdicts.items() if verdict != "PodsMissing"]
+    for action in actions:
+        left = [unit for unit, verdict in verdicts.items() if verdict in _CURABLE]
+        while left := [unit for unit in left if unit not in losers]:
+            unit = next_unit(cluster, left)
+            left.remove(unit)
+            ahead = [
+                chunk(one.root)
+                for one in before
+                if one in verdicts and one.queue == unit.queue and unit_rank(one) < unit_rank(unit)
+            ]
+            asks = [_sum(pods) for pods in [chunk(unit.root), *ahead]]
+            gone = _claim(cluster, unit, action, asks, is_later=bool(losers), spared=taken)
+            if gone is not None:
+                taken.add(unit)
+                before = [one for one in before if one is not unit]
+                losers.update(_owners(cluster, gone))
+                yield unit, action, gone
+
+
+def _owners(cluster: Cluster, pods: list[Pod]) -> Iterator[Unit]:
+    """Yield the units that lost something, and those that leave with them."""
+    for unit in cluster.units:
+        if any(pod in pods for pod in unit.pods):
+            yield from _bundle(cluster, unit)
+
+
+def _bundle(cluster: Cluster, unit: Unit) -> list[Unit]:
+    return [one for one in cluster.units if one is unit or (unit.owner and one.owner == unit.owner)]
+
+
+def _claim(
+    cluster: Cluster,
+    unit: Unit,
+    action: str,
+    asks: list[rights.Asked],
+    *,
+    is_later: bool,
+    spared: set[Unit],
+) -> list[Pod] | None:
+    """Return who goes for a unit, nobody if what is left is enough; None if it gets nothing."""
+    pods = chunk(unit.root)
+    asked = _sum(pods)
+    known = _queues(cluster)
+    if action == "reclaim" and not rights.has_claim(
+        known[unit.queue], asked, is_fixed=not unit.preemptible
+    ):
+        return None
+    if is_later and not _try(cluster, unit, []):
+        return []
+    found = [
+        block
+        for block in _blocks(cluster, spared)
+        if not any(is_minded(pod, other) for pod in pods for other in block.pods)
+        and (
+            _concerns(known, unit, asked, block)
+            if action == "reclaim"
+            else block.queue == unit.queue
+            and all(one.priority < unit.priority for one in block.units)
+        )
+    ]
+    if len(found) > MOST:
+        raise TooMany
+    line = _line(cluster, found)
+
+    def does(some: tuple[int, ...]) -> bool:
+        blocks = [line[rank] for rank in some]
+        if action == "reclaim":
+            lost = [(known[block.queue], amounts) for block, amounts in _losses(blocks)]
+            may, is_fair = rights.take_all(known[unit.queue], asked, lost, Fraction(1))
+            if not all(may) or not is_fair or not _comes_first(cluster, unit, asks, blocks):
+                return False
+        return not _would(cluster, unit, blocks)
+
+    some = _first(len(line), does)
+    if some is None:
+        return None
+    assert not _try(cluster, unit, [line[rank] for rank in some])
+    return [pod for rank in some for pod in line[rank].pods]
+
+
+def _first(count: int, does: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
+    """Return the first set that does and of which nobody can be spared."""
+    answers: dict[tuple[int, ...], bool] = {}
+    for some in sorted(set_ for n in range(1, count + 1) for set_ in combinations(range(count), n)):
+        answers[some] = does(some)
+        if answers[some]:
+            fewer = [tuple(rank for rank in some if rank != one) for one in some]
+            if not any(
+                rest and (answers[rest] if rest in answers else does(rest)) for rest in fewer
+            ):
+                return some
+    return None
+
+
+def _comes_first(
+    cluster: Cluster, unit: Unit, asks: list[rights.Asked], blocks: list[Block]
+) -> bool:
+    """Say whether who claims would have its turn before anybody who lost something."""
+    kept = {queue: [*queue.allocated] for queue in cluster.queues.values()}
+    for block, amounts in _losses(blocks):
+        for queue in cluster.way_up(block.queue):
+            queue.allocated = [has - n for has, n in zip(queue.allocated, amounts, strict=True)]
+    ways = [(cluster.way_up(block.queue), block.more) for block in blocks]
+    answer = all(
+        queue_rank(cluster, mine, [*asked]) < queue_rank(cluster, theirs, [*amounts])
+        for asked in asks
+        for way, amounts in ways
+        for mine in cluster.way_up(unit.queue)
+        for theirs in way
+        if mine is not theirs and mine.parent == theirs.parent
+    )
+    for queue, has in kept.items():
+        queue.allocated = has
+    return answer
+
+
+def _concerns(
+    known: dict[str, rights.Queue],
+    unit: Unit,
+    asked: rights.Asked,
+    block: Block,
+) -> bool:
+    if block.queue == unit.queue:
+        return False
+    return rights.comes_into_question(known[unit.queue], asked, known[block.queue])
+
+
+def _queues(cluster: Cluster) -> dict[str, rights.Queue]:
+    known: dict[str, rights.Queue] = {}
+    for name, queue in cluster.queues.items():
+        known[name] = rights.Queue(
+            None,
+            (queue.quota[0], queue.quota[1], queue.quota[2]),
+            (queue.limit[0], queue.limit[1], queue.limit[2]),
+            (queue.fair[0], queue.fair[1], queue.fair[2]),
+            [*queue.allocated],
+            [*queue.fixed],
+        )
+    for name, queue in cluster.queues.items():
+        known[name].above = known.get(queue.parent)
+    return known
+
+
+def _blocks(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
+    """Yield what units could lose: what comes on top step by step, then all of it."""
+    seen: set[Unit] = set()
+    for unit in cluster.units:
+        units = _bundle(cluster, unit)
+        if unit in seen or not all(_may_lose(cluster, one, spared) for one in units):
+            continue
+        seen |= {*units}
+        pods = [pod for one in units for pod in _there(one)]
+        if not pods or len({one.queue for one in units}) > 1:
+            continue
+        lost: list[Pod] = []
+        while not unit.owner and (some := _shed(unit.root)):
+            yield Block(units, unit.queue, some, _sum(some), unit_rank(unit, 2))
+            lost += some
+            for pod in some:
+                pod.state = "shed"
+        at = unit_rank(unit, 1) if lost else min(unit_rank(one) for one in units)
+        for pod in lost:
+            pod.state = "there"
+        yield Block(units, unit.queue, pods, _sum([p for p in pods if p not in lost]), at)
+
+
+def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
+    way = cluster.way_up(unit.queue)
+    is_ending = unit.owner and {"there", "succeeded"} <= {pod.state for pod in unit.pods}
+    return (
+        unit.preemptible
+        and unit not in spared
+        and not is_ending
+        and bool(way)
+        and not way[-1].parent
+        and not cluster.is_misconfigured(unit)
+        and not any(pod.state in ("bound", "nominated", "reserved") for pod in unit.pods)
+    )
+
+
+def _there(unit: Unit) -> list[Pod]:
+    return [pod for pod in unit.pods if pod.state in ("there", "old")]
+
+
+def _shed(part: Part) -> list[Pod]:
+    """Return what a part loses next while it keeps what it needs."""
+    if isinstance(part, Leaf):
+        own = sorted((pod for pod in part.pods if pod.state == "there"), key=turn)
+        return own[-1:] if members(part) > part.minimum else []
+    children = sorted(part.children, key=part_rank, reverse=True)
+    kept = [child for child in children if satisfied(child)]
+    for child in kept:
+        if some := _shed(child):
+            return some
+    for child in children if len(kept) > part.minimum else ():
+        if some := [pod for pod in _all(child) if pod.state == "there"]:
+            return some
+    return []
+
+
+def _all(part: Part) -> Iterator[Pod]:
+    if isinstance(part, Leaf):
+        yield from part.pods
+    else:
+        for child in part.children:
+            yield from _all(child)
+
+
+def _line(cluster: Cluster, blocks: list[Block]) -> list[Block]:
+    """Return who would lose something first, with everybody before gone."""
+    left, line = list(blocks), []
+    kept = {queue: [*queue.allocated] for queue in cluster.queues.values()}
+    tops = [queue for queue in cluster.queues.values() if not queue.parent]
+    while left:
+        one = _last(cluster, tops, left)
+        assert one is not None
+        left.remove(one)
+        line.append(one)
+        for queue in cluster.way_up(one.queue):
+            for i in range(3):
+                queue.allocated[i] -= one.more[i]
+    for queue, has in kept.items():
+        queue.allocated = has
+    return line
+
+
+def _last(cluster: Cluster, queues: list[Any], left: list[Block]) -> Block | None:
+    best = []
+    for queue in queues:
+        own = [(block.rank, -i, block) for i, block in enumerate(left) if block.queue == queue.name]
+        one = (
+            _last(cluster, queue.children, left)
+            if queue.children
+            else max(own, key=lambda it: it[:2], default=(0, 0, None))[2]
+        )
+        if one is not None:
+            rank = [*queue_rank(cluster, queue, [0, 0, 0])]
+            rank[4] = queue_rank(cluster, queue, [-n for n in one.more])[4]
+            best.append((tuple(rank), one))
+    return max(best, key=lambda it: it[0])[1] if best else None
+
+
+def _losses(blocks: list[Block]) -> Iterator[tuple[Block, rights.Asked]]:
+    """Yield blocks with what each takes that those before it have not."""
+    gone: list[Pod] = []
+    for block in blocks:
+        yield block, _sum([pod for pod in block.pods if pod not in gone])
+        gone += block.pods
+
+
+def _would(cluster: Cluster, unit: Unit, blocks: list[Block]) -> str:
+    """Return what would be in the way of a unit with some gone; all stays as it is."""
+    return _try(cluster, unit, blocks, keeps=False)
+
+
+def _try(cluster: Cluster, unit: Unit, blocks: list[Block], *, keeps: bool = True) -> str:
+    pods = chunk(unit.root)
+    machines = [(one, one.idle, one.releasing) for one in cluster.machines]
+    queues = [(one, [*one.allocated], [*one.fixed]) for one in cluster.queues.values()]
+    every = [pod for one in cluster.units for pod in one.pods]
+    states = [(pod, pod.state, pod.node) for pod in every]
+    _evict(cluster, blocks)
+    verdict = over_capacity(cluster, unit, pods) or place(cluster, unit, pods, waits=bool(blocks))
+    if verdict or not keeps:
+        for machine, idle, releasing in machines:
+            machine.idle, machine.releasing = idle, releasing
+        for queue, allocated, fixed in queues:
+            queue.allocated, queue.fixed = allocated, fixed
+        for pod, state, node in states:
+            pod.state, pod.node = state, node
+    return verdict
+
+
+def _evict(cluster: Cluster, blocks: list[Block]) -> None:
+    at = {machine.name: machine for machine in cluster.machines}
+    for block, amounts in [*_losses(blocks)]:
+        for queue in cluster.way_up(block.queue):
+            for i in range(3):
+                queue.allocated[i] -= amounts[i]
+        for pod in block.pods:
+            if pod.state in ("there", "old"):
+                pod.state = "evicted"
+                if pod.node in at:
+                    at[pod.node].releasing = added(at[pod.node].releasing, pod.needs)
+
+
+def _sum(pods: list[Pod]) -> rights.Asked:
+    cpu, memory, gpu = (sum(axes(pod.needs)[i] for pod in pods) for i in range(3))
+    return cpu, memory, gpu
