@@ -72,7 +72,7 @@ class Allocation:
         # Shapes for which there was no room, since the last admission; numbers if they are final.
         self._hopeless: dict[tuple[int, ...], NodeNumbers | None] = {}
         self._attempts = 0
-        self._untried = 0
+        self.untried = 0
 
     def run(self, max_units: int | None) -> None:
         """Give turns, round after round; at most so many if there is a limit."""
@@ -80,7 +80,7 @@ class Allocation:
         while rows:
             before = len(self.admissions)
             rows = self._round(rows, max_units)
-            if len(self.admissions) == before or self.is_spent(max_units):
+            if len(self.admissions) == before or self._is_spent(max_units):
                 return
 
     def turns(self, rows: Iterable[int]) -> Turns:
@@ -121,10 +121,9 @@ class Allocation:
 
     def stats(self) -> Stats:
         """Return what was done."""
-        return Stats(self._attempts, len(self.admissions), len(self.rejections), self._untried)
+        return Stats(self._attempts, len(self.admissions), len(self.rejections), self.untried)
 
-    def is_spent(self, max_units: int | None) -> bool:
-        """Say whether so many had their turns that others had none."""
+    def _is_spent(self, max_units: int | None) -> bool:
         return max_units is not None and self._attempts >= max_units
 
     def _line_up(self) -> Iterator[int]:
@@ -149,8 +148,8 @@ class Allocation:
         first = len(self.admissions)
         turns = self.turns(rows)
         while (row := turns.pop()) is not None:
-            if self.is_spent(max_units):
-                self._untried += 1
+            if self._is_spent(max_units):
+                self.untried += 1
                 continue
             self._attempts += 1
             is_final = max_units is not None or len(self.admissions) == first

@@ -6,6 +6,7 @@ needed for it.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from scheduler.core.order import UnitKeyOf
 from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
-from scheduler.core.tenants import Member, Tenants, amounts_of
+from scheduler.core.tenants import Member, Tenants
 from scheduler.core.usage import Amounts
 
 __all__ = ["Displacement", "Headroom"]
@@ -59,6 +60,7 @@ class Displacement:
         self._evictable_gpus = evictable_gpus
         self.evictions: Final[list[Eviction]] = []
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0}
+        self.served: Final[set[int]] = set()  # who took what
         self._losers: Final[set[int]] = set()
         self._seatings: Final[dict[int, Seating]] = {}
 
@@ -117,7 +119,7 @@ class Displacement:
     def who_may_go(self, ask: Ask) -> Callable[[int], bool] | None:
         """Say who may: nobody whom the pods want to be near, or are spread beside; None is all."""
         shapes = self.allocation.snapshot.shapes
-        asked = [shapes[shape] for shape in {*ask.shapes}]
+        asked = [shapes[shape] for shape in ask.wanted]
         friends = {term.selector for one in asked for term in one.near}
         friends |= {spread.selector for one in asked for spread in one.spread}
         if not friends:
@@ -135,7 +137,7 @@ class Displacement:
             return False
         for shape, seating in ask.seatings.items():
             seating.settle()
-            if seating.total < ask.shapes.count(shape):
+            if seating.total < ask.wanted[shape]:
                 return False
         return self._attempt(ask.unit, waits=False)
 
@@ -143,31 +145,43 @@ class Displacement:
         self, ask: Ask, action: Action, line: Iterator[int], count: int, leave: Leave
     ) -> bool:
         """Take from so many blocks that stand in line what a unit needs; say whether it has it."""
-        gone = Gone(ask, self.allocation.placer, self.tenants, line, leave)
-        choice = choose(count, gone)
-        self.stats["searches"] += 1
-        self.stats["trials"] += gone.trials
-        self.stats["sets"] += choice.tried
-        self.stats["cut"] += choice.is_cut or gone.is_cut
-        if choice.ranks is None:
-            return False
-        return self._carry_out(ask.unit, action, [gone.blocks[rank] for rank in choice.ranks])
+        for trusts in (True, False):
+            placer = self.allocation.placer
+            gone = Gone(ask, placer, self.tenants, line, leave, trusts=trusts)
+            choice = choose(count, gone)
+            self.stats["searches"] += 1
+            self.stats["trials"] += gone.trials
+            self.stats["sets"] += choice.tried
+            self.stats["cut"] += choice.is_cut or gone.is_cut
+            if choice.ranks is None or gone.is_cut:  # cut: somebody might be spared
+                return False
+            blocks = [gone.blocks[rank] for rank in choice.ranks]
+            if self._carry_out(ask.unit, action, blocks):
+                return True
+            line = chain(gone.blocks, line)
+        return False
+
+    def has_slots(self, row: int) -> bool:
+        """Say whether a unit would give up slots, which no other has."""
+        progress = self.allocation.progress(row)
+        parts = self.allocation.next[row].parts
+        return any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
 
     def ask(self, row: int) -> Ask:
         """Return what a unit wants next."""
         allocation = self.allocation
         parts, _, shapes, _ = allocation.next[row]
         progress = allocation.progress(row)
-        has_slots = any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
-        kinds = {*shapes}
-        unmoved = all(allocation.placer.field(shape).is_unmoved for shape in kinds)
+        has_slots = self.has_slots(row)
+        wanted = {shape: shapes.count(shape) for shape in {*shapes}}
+        unmoved = all(allocation.placer.field(shape).is_unmoved for shape in wanted)
         return Ask(
             unit=row,
             parts=parts,
             progress=progress,
-            shapes=shapes,
-            seatings={} if has_slots else {shape: self._seating(shape) for shape in kinds},
-            is_counted=unmoved and len(kinds) == 1 and not has_slots,
+            wanted=wanted,
+            seatings={} if has_slots else {shape: self._seating(shape) for shape in wanted},
+            is_counted=unmoved and len(wanted) == 1 and not has_slots,
             is_unmoved=unmoved,
         )
 
@@ -193,12 +207,12 @@ class Displacement:
             for member in members:
                 if member.node != NONE:
                     allocation.ledger.evict(member.node, member.shape)
-            amounts = self._amounts(members)
+            amounts = tenants.amounts(block, members)
             allocation.release(tenants.blocks[block].queue, amounts)
         if not self._attempt(row, waits=True):
             allocation.ledger.roll_back(checkpoint)
             for block, members in lost.items():
-                cpu, memory, gpu = self._amounts(members)
+                cpu, memory, gpu = tenants.amounts(block, members)
                 allocation.release(tenants.blocks[block].queue, (-cpu, -memory, -gpu))
             return False
         for block, members in lost.items():
@@ -210,6 +224,7 @@ class Displacement:
         if not self.allocation.attempt(row, waits=waits):
             return False
         self.admitted.add(row)
+        self.served.add(row)
         if "tenants" in self.__dict__:
             for block in self.tenants.spare(row):
                 self.line.drop(block)
@@ -219,14 +234,11 @@ class Displacement:
         pods = tuple([member.pod for member in members if member.pod >= 0])
         is_whole = self.tenants.is_whole[block]
         if self._evictable_gpus is not None:
-            self._evictable_gpus -= self._amounts(members)[Kind.GPU]
+            self._evictable_gpus -= self.tenants.amounts(block, members)[Kind.GPU]
         self.evictions.append(Eviction(self.tenants.units[block], pods, is_whole, action, row))
         self._losers.update(self.tenants.units[block])
         for gone in self.tenants.lose(block):
             self.line.drop(gone)
-
-    def _amounts(self, members: tuple[Member, ...]) -> Amounts:
-        return amounts_of(self.allocation.snapshot.shapes, members)
 
     def _key(self, row: int, at: int) -> UnitKeyOf:
         unit = self.allocation.snapshot.units[row]

@@ -14,7 +14,7 @@ from scheduler.core.line import Block
 from scheduler.core.model import NONE
 from scheduler.core.place import Placer
 from scheduler.core.seating import Seating
-from scheduler.core.tenants import Member, Tenants, amounts_of
+from scheduler.core.tenants import Member, Tenants
 from scheduler.core.usage import Amounts
 
 __all__ = ["Ask", "Gone", "Leave"]
@@ -28,7 +28,7 @@ class Ask(NamedTuple):
     unit: int
     parts: Chunk
     progress: Progress
-    shapes: tuple[int, ...]
+    wanted: dict[int, int]  # pods by shape
     seatings: dict[int, Seating]  # by shape
     is_counted: bool  # enough seats are enough
     is_unmoved: bool  # nobody else matters to the pods, but for the room
@@ -62,9 +62,21 @@ class Gone:
     """Those who are gone, by their ranks."""
 
     def __init__(
-        self, ask: Ask, placer: Placer, tenants: Tenants, line: Iterator[int], leave: Leave
+        self,
+        ask: Ask,
+        placer: Placer,
+        tenants: Tenants,
+        line: Iterator[int],
+        leave: Leave,
+        *,
+        trusts: bool,
     ) -> None:
-        """Rank those who may be gone as they stand in *line*."""
+        """Rank those who may be gone as they stand in *line*.
+
+        With *trusts* a placement stands while there is room for it, though another one might be
+        made now; else each is made anew.
+        """
+        self._trusts: Final = trusts and ask.is_unmoved
         self.trials = 0
         self.is_cut = False
         self.blocks: Final[list[int]] = []  # by rank, as far as anybody asked
@@ -73,7 +85,6 @@ class Gone:
         self._tenants: Final = tenants
         self._line: Final = line
         self._leave: Final = leave
-        self._wanted: Final = Counter(ask.shapes)
         shapes = placer.ledger.snapshot.shapes
         self._shapes: Final = shapes
         self._room: Final[dict[int, list[int]]] = {}  # of nodes, as it would be
@@ -96,7 +107,7 @@ class Gone:
             if not count:
                 found.append(member)
         self._move(found, 1)
-        self._leave.take(self._tenants.blocks[block], amounts_of(self._shapes, found))
+        self._leave.take(self._tenants.blocks[block], self._tenants.amounts(block, found))
 
     def spare(self, candidate: int) -> None:
         """Have it back."""
@@ -107,13 +118,13 @@ class Gone:
                 del self._gone[member]
                 found.append(member)
         self._move(found, -1)
-        self._leave.spare(self._tenants.blocks[block], amounts_of(self._shapes, found))
+        self._leave.spare(self._tenants.blocks[block], self._tenants.amounts(block, found))
 
     def has_room(self) -> bool:
         """Say whether there would be room for all that is asked."""
         ask = self._ask
         for shape, seating in ask.seatings.items():
-            if seating.total < self._wanted[shape]:
+            if seating.total < ask.wanted[shape]:
                 return False
         return self._leave.is_within() and (ask.is_counted or self._stands() or self._fits())
 
@@ -151,7 +162,7 @@ class Gone:
             if any(room[r] < amount for r, amount in self._placed[node].items()):
                 return False
             self._doubts.discard(node)
-        return bool(self._placed) and self._ask.is_unmoved
+        return bool(self._placed) and self._trusts
 
     def _fits(self) -> bool:
         """Place all that is asked on trial."""

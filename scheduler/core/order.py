@@ -7,8 +7,8 @@ each of these is first among its siblings: they are set right one by one, from b
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,15 @@ __all__ = ["QueueKeys", "Turns", "UnitKeyOf", "by_queue"]
 
 UnitKeyOf: TypeAlias = tuple[int, ...]  # its last number is the unit
 QueueKey: TypeAlias = tuple[float, ...]
-Allocated: TypeAlias = Sequence[list[int]] | Mapping[int, list[int]]  # by queue
+
+
+class Allocated(Protocol):
+    """What queues have."""
+
+    def __getitem__(self, queue: int, /) -> list[int]:
+        """Return what one has."""
+        ...
+
 
 _SHARE: Final = 4  # the place in a key of the dominant share with the candidate
 _DEVICE: Final = 1000  # GPU thousandths: a dominant share counts whole ones

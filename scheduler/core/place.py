@@ -111,6 +111,8 @@ class Placer:
             later = {name: progress.later.get(name, 0) - n for name, n in unbacked.items()}
             self._now[unit] = Progress(dict(progress.pods), {**progress.later, **later})
         before = self._now[unit]
+        if not any(seat.is_now for seat in seats):
+            return seats
         now = _with_those_now(before, parts, seats)
         if not is_satisfied(tree, now):
             now = before

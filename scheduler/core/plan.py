@@ -50,7 +50,7 @@ def plan(
     for action in policies.actions:
         if action == "allocate":
             allocation.run(limits.max_units)
-        elif not allocation.is_spent(limits.max_units):
+        elif not allocation.untried:
             _TAKES[action](displacement).run()
         passed(action)
     return Plan(

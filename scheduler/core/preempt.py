@@ -4,6 +4,7 @@ from typing import Final
 
 from scheduler.core.decision import Action
 from scheduler.core.displace import Displacement, Headroom
+from scheduler.core.model import NONE
 
 __all__ = ["Preempt"]
 
@@ -18,11 +19,12 @@ class Preempt:
     def run(self) -> None:
         """Let everybody take his turn, one chunk each."""
         units = self._allocation.snapshot.units
-        hopeless: dict[tuple[int, int, tuple[int, ...], bool], int] = {}
+        hopeless: dict[tuple[int, int, tuple[int, ...], bool, int], int] = {}
         for row in self._made.claimants():
             unit, step = units[row], self._allocation.next[row]
-            ground = unit.queue, unit.priority, step.shapes, unit.is_preemptible
-            made = len(self._made.evictions)
+            own = row if self._made.has_slots(row) else NONE
+            ground = unit.queue, unit.priority, step.shapes, unit.is_preemptible, own
+            made = len(self._allocation.admissions)
             if hopeless.get(ground) == made:
                 continue
             if not self._pursue(row):

@@ -2,18 +2,17 @@
 
 from typing import Final, TypeAlias
 
-from scheduler.core.allocate import Allocation
 from scheduler.core.decision import Action
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
-from scheduler.core.model import Kind, Verdict
+from scheduler.core.model import NONE, Kind, Verdict
 from scheduler.core.order import QueueKeys, by_queue
 from scheduler.core.rights import Bounds, Claim, Rights, Taking
 from scheduler.core.usage import Amounts
 
 __all__ = ["Reclaim"]
 
-Ground: TypeAlias = tuple[int, tuple[int, ...], Amounts, bool]
+Ground: TypeAlias = tuple[int, tuple[int, ...], Amounts, bool, int]
 
 
 class Reclaim:
@@ -23,15 +22,16 @@ class Reclaim:
         self._made: Final = displacement
         self._allocation: Final = displacement.allocation
         self._bounds: Final = Bounds(self._allocation.snapshot.queues, self._allocation.due)
-        self._hopeless: Final[dict[Ground, int]] = {}  # with how many evictions made before
-        self._before: Final = _Waiting(self._allocation)
+        self._hopeless: Final[dict[Ground, int]] = {}  # after how many admissions
+        self._before: Final = _Waiting(displacement)
 
     def run(self) -> None:
         """Let everybody claim what is due to it, one chunk each."""
         for row in self._made.claimants():
             unit, step = self._allocation.snapshot.units[row], self._allocation.next[row]
-            ground = unit.queue, step.shapes, step.amounts, unit.is_preemptible
-            made = len(self._made.evictions)
+            own = row if self._made.has_slots(row) else NONE
+            ground = unit.queue, step.shapes, step.amounts, unit.is_preemptible, own
+            made = len(self._allocation.admissions)
             if self._hopeless.get(ground) == made:
                 continue
             claim = Claim(unit.queue, step.amounts, not unit.is_preemptible)
@@ -64,8 +64,10 @@ class Reclaim:
 class _Waiting:
     """Who waits in each queue, and so has its turn before others of it."""
 
-    def __init__(self, allocation: Allocation) -> None:
-        self._allocation = allocation
+    def __init__(self, made: Displacement) -> None:
+        self._made: Final = made
+        self._allocation: Final = made.allocation
+        allocation = made.allocation
         told = allocation.rejections
         rows = [row for row in allocation.next if row in told]
         units = allocation.snapshot.units
@@ -89,7 +91,7 @@ class _Waiting:
         keys, seen = self._keys[queue], self._seen[queue]
         while seen < len(keys) and keys[seen] < key:
             one = keys[seen][-1]
-            if one in self._allocation.rejections:
+            if one in self._allocation.rejections and one not in self._made.served:
                 self._asks[queue].add(self._allocation.next[one].amounts)
             seen += 1
         self._seen[queue] = seen
@@ -103,9 +105,9 @@ class _Leave:
         self, rights: Rights, keys: QueueKeys, asks: set[Amounts], headroom: Headroom
     ) -> None:
         self._rights: Final = rights
-        self._keys: Final = keys
-        self._asks: Final = asks
         self._taking: Final = Taking(rights)
+        self._keys: Final = keys.of(self._taking)
+        self._asks: Final = asks
         self._headroom: Final = headroom
         self._lost: Final[dict[tuple[int, Amounts], int]] = {}  # how many such blocks
         self.may_lose: Final = self._taking.may_lose
@@ -135,6 +137,5 @@ class _Leave:
     def _comes_before(self, queue: int, amounts: Amounts) -> bool:
         """Say whether, dealt out anew, the room would go to the claimant before who lost it."""
         mine, theirs = self._rights.pair(queue)
-        keys = self._keys.of({one: self._taking.has(one) for one in (mine, theirs)})
-        last = keys.key(theirs, amounts)
-        return all(keys.key(mine, asked) < last for asked in self._asks)
+        last = self._keys.key(theirs, amounts)
+        return all(self._keys.key(mine, asked) < last for asked in self._asks)

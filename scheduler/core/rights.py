@@ -121,7 +121,7 @@ class Taking:
         claimant is owed it, and that queue still has more than its own quota.
         """
         mine, theirs = self._rights.pair(queue)
-        has, bounds = self.has(theirs), self._bounds
+        has, bounds = self[theirs], self._bounds
         if not _within(has, bounds.share[theirs]):
             return True
         return self._rights.is_owed(mine) and not _within(has, bounds.quota[theirs])
@@ -153,10 +153,10 @@ class Taking:
         return True
 
     def _is_fair_to(self, theirs: int, mine: int, patience: float) -> bool:
-        has, before, due = self.has(theirs), self._before[theirs], self._bounds.due
+        has, before, due = self[theirs], self._before[theirs], self._bounds.due
         if has == before:
             return True
-        would_have = self.has(mine)
+        would_have = self[mine]
         for kind in KINDS:
             more = self._rights.claim.amounts[kind]
             if more <= 0 and has[kind] == before[kind]:
@@ -167,7 +167,7 @@ class Taking:
                 return False
         return True
 
-    def has(self, queue: int) -> list[int]:
+    def __getitem__(self, queue: int) -> list[int]:
         """Return what a queue has left."""
         return self._left.get(queue, self._before[queue])
 

@@ -32,10 +32,12 @@ class Seating:
 
     def settle(self) -> None:
         """Forget what would be, and look again at the nodes that have changed."""
+        moves = self._ledger.moves
+        if not self._tried and self._seen == len(moves):
+            return
         for node, seats in self._tried.items():
             self._total += self._seats[node] - seats
         self._tried.clear()
-        moves = self._ledger.moves
         for node in set(moves[self._seen :]):
             if self.is_open[node]:
                 seats = self._on(self._ledger.room[node].tolist())

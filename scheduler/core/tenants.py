@@ -40,6 +40,7 @@ class Tenants:
         """Look at all units but those that are spared."""
         self.blocks: Final[list[Block]] = []
         self.members: Final[list[Members]] = []
+        self._totals: Final[list[Amounts]] = []  # of all members
         self.units: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
         self._of: Final[dict[int, list[int]]] = {}  # blocks by unit
@@ -48,6 +49,12 @@ class Tenants:
         self._of_unit: Final = _members_of(snapshot)
         for rows in movable(snapshot.units, spared):
             self._add(rows)
+
+    def amounts(self, block: int, members: Sequence[Member]) -> Amounts:
+        """Return what some or all members of a block are charged for."""
+        if len(members) == len(self.members[block]):
+            return self._totals[block]
+        return amounts_of(self._snapshot.shapes, members)
 
     def spare(self, unit: int) -> list[int]:
         """Let a unit keep what it has; return the blocks that are no more."""
@@ -63,6 +70,7 @@ class Tenants:
         if not self.is_whole[block]:
             lost, whole = self.members[block], blocks[0]
             self.members[whole] = tuple([it for it in self.members[whole] if it not in lost])
+            self._totals[whole] = amounts_of(self._snapshot.shapes, self.members[whole])
         for one in gone:
             blocks.remove(one)
         return gone
@@ -89,6 +97,8 @@ class Tenants:
     def _put(self, rows: Rows, key: UnitKeyOf, more: Members, members: Members) -> None:
         amounts = amounts_of(self._snapshot.shapes, more)
         self.blocks.append(Block(self._snapshot.units[rows[0]].queue, key, amounts))
+        total = amounts if more is members else amounts_of(self._snapshot.shapes, members)
+        self._totals.append(total)
         self.members.append(members)
         self.units.append(rows)
         self.is_whole.append(False)

@@ -1,12 +1,14 @@
 """Who loses what to whom: reclaim and preempt on small snapshots."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scheduler.core.check import violations
 from scheduler.core.decision import Plan
-from scheduler.core.model import Leaf, Snapshot
+from scheduler.core.model import Cause, Leaf, Require, Slot, Snapshot
 from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
@@ -207,6 +209,73 @@ def test_what_one_leaves_another_uses() -> None:
     answer = plan(waiting(elastic(), (7, ONE), (1, ONE), (1, ONE)).snapshot(), POLICIES)
     assert told(answer) == "0:8→1"
     assert {it.unit for it in answer.decisions} == {1, 2}
+
+
+def test_a_placement_that_could_be_is_made() -> None:
+    """A small pod may go anywhere, and a large one only where the small one would like to go."""
+    builder = Builder([Node(releasing_gpu=5), Node()], [A, B])
+    builder.nodes = [Node(gpu=5, releasing_gpu=5, labels=(0,)), Node(labels=(1,))]
+    for _ in range(8):
+        builder.runs([1], ONE, queue="a")
+    there = shape(gpu=4, any_of=(((Require(0, frozenset({1})),),),))
+    pods = builder.pods(1, ONE) + builder.pods(1, there)
+    builder.unit(Leaf("default", 2, pods), queue="b")
+    snapshot = builder.snapshot()
+    answer = plan(snapshot, POLICIES)
+    assert told(answer) == "7:1→8 6:1→8 5:1→8 4:1→8 3:1→8"
+    assert list(violations(snapshot, answer)) == []
+
+
+def test_equal_claims_with_other_slots_are_others() -> None:
+    """The slot of one is where nobody goes, and that of the other where somebody does."""
+    builder = cluster(A, Queue("b", quota=16), nodes=2)
+    builder.runs([0], shape(gpu=7), queue="a", is_preemptible=False)
+    builder.runs([1], shape(gpu=5), queue="a", is_preemptible=False)
+    builder.runs([1], TWO, queue="a")
+    kept, three = builder.shape(ONE), shape(gpu=3)
+    for node in (0, 1):
+        pods = builder.pods(1, three)
+        slot = Slot(node, kept, Cause.REPAIR)
+        leaf = Leaf("default", 2, pods, there=1, slots=(slot,))
+        builder.unit(leaf, queue="b", is_kept=True)
+    idle = builder.snapshot().nodes.idle.copy()
+    idle[:, 3] -= 1000
+    answer = plan(with_idle(builder.snapshot(), idle), POLICIES)
+    assert told(answer) == "2:1→4"
+
+
+def with_idle(snapshot: Snapshot, idle: Any) -> Snapshot:
+    """Return a snapshot with something else idle."""
+    return replace(snapshot, nodes=replace(snapshot.nodes, idle=idle))
+
+
+def test_who_has_grown_is_not_before_others_any_more() -> None:
+    """It got what it needs; what it wants on top comes after them."""
+    builder = cluster(Queue("a", quota=4), Queue("b", quota=4))
+    for _ in range(8):
+        builder.runs([0], ONE, queue="a")
+    pods = builder.pods(1, ONE) + builder.pods(1, EIGHT)
+    builder.unit(Leaf("default", 1, pods), queue="b")
+    answer = plan(waiting(builder, (1, ONE), (1, ONE)).snapshot(), POLICIES)
+    assert told(answer) == "7:1→8 6:1→9 5:1→10"
+
+
+def test_after_so_many_trials_nothing_is_taken() -> None:
+    """Somebody might be spared who was not tried."""
+    builder = cluster(A, Queue("b", quota=1200), nodes=150)
+    for i in range(1200):
+        builder.runs([i // 8], ONE, queue="a")
+    ports = shape(gpu=4, takes=(0,), avoids=(0,))
+    snapshot = waiting(builder, (140, ports)).snapshot()
+    snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=np.zeros((150, 1), np.int32)))
+    answer = plan(snapshot, POLICIES)
+    assert (told(answer), answer.stats.cut) == ("", 1)
+
+
+def test_a_plan_that_tried_everybody_goes_on() -> None:
+    """A limit on units that is just enough cuts nothing."""
+    snapshot = waiting(borrowed(), (1, ONE)).snapshot()
+    assert told(plan(snapshot, POLICIES, Limits(max_units=1))) == "7:1→8"
 
 
 def gpus_taken(snapshot: Snapshot, limit: int) -> int:

@@ -1,4 +1,4 @@
-"""Reclaim and preempt by looking at every set of candidates: rules 28 to 41."""
+"""Reclaim and preempt by looking at every set of candidates: rules 28 to 40."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
