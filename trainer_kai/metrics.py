@@ -208,6 +208,18 @@ class Metrics:
         "one by then) or failed.",
         "outcome",
     )
+    evictions = Metric(
+        Counter,
+        "evictions_total",
+        "TrainJobs, and units of other kinds, that had to make room, or could not. The action is "
+        "KAI's name for it; the outcome is evicted or refused.",
+        *("action", "outcome"),
+    )
+    claims_withheld = Metric(
+        Gauge,
+        "claims_withheld",
+        "Units that might get room from others, and wait because enough was taken for now.",
+    )
     cycle_milliseconds = Metric(
         Gauge, "kai_e2e_scheduling_latency_milliseconds", "How long the last turn took."
     )

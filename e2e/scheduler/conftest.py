@@ -67,7 +67,7 @@ async def house(
 @pytest_asyncio.fixture(loop_scope="session")
 async def room(house: House) -> AsyncIterator[str]:
     """Return a namespace of the test's own."""
-    async with _room_in(house) as name:
+    async with room_in(house) as name:
         yield name
 
 
@@ -85,7 +85,7 @@ async def narrow(
 @pytest_asyncio.fixture(loop_scope="session")
 async def closet(narrow: House) -> AsyncIterator[str]:
     """Return a namespace of the test's own in there; it is empty when the next test begins."""
-    async with _room_in(narrow) as name:
+    async with room_in(narrow) as name:
         yield name
 
 
@@ -103,7 +103,7 @@ async def battered(
 @pytest_asyncio.fixture(loop_scope="session")
 async def cell(battered: House) -> AsyncIterator[str]:
     """Return a namespace of the test's own in there; nothing is broken when the next one begins."""
-    async with _room_in(battered) as name:
+    async with room_in(battered) as name:
         yield name
         battered.proxy.burst(503, 0)
         for process in (battered.cluster.process("kube-apiserver"), battered.scheduler.process):
@@ -125,7 +125,7 @@ async def own_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
 
 
 @asynccontextmanager
-async def _room_in(house: House) -> AsyncIterator[str]:
+async def room_in(house: House) -> AsyncIterator[str]:
     name = next_name()
     api = house.cluster.api
     await make_namespace(house.cluster, name)

@@ -76,6 +76,7 @@ class Eviction:
     is_whole: bool
     action: Action
     claimant: int  # a unit
+    gpus: int = 0  # thousandths that they are charged for less
 
 
 class Obstacle(IntEnum):
@@ -175,6 +176,7 @@ class Stats:
     trials: int = 0  # placements that were tried for them
     sets: int = 0  # that were looked at one by one
     cut: int = 0  # searches that ended at a limit
+    withheld: int = 0  # claims that were not looked at, because enough was taken
 
 
 @dataclass(frozen=True, slots=True)

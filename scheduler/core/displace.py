@@ -59,7 +59,7 @@ class Displacement:
         self.allocation: Final = allocation
         self._evictable_gpus = evictable_gpus
         self.evictions: Final[list[Eviction]] = []
-        self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0}
+        self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0, "withheld": 0}
         self.served: Final[set[int]] = set()  # who took what
         self._losers: Final[set[int]] = set()
         self._seatings: Final[dict[int, Seating]] = {}
@@ -94,13 +94,17 @@ class Displacement:
 
     def claimants(self) -> Iterator[int]:
         """Yield the units that could be helped by taking something from others, in their turns."""
-        if self._is_spent:
-            return
         allocation, units = self.allocation, self.allocation.snapshot.units
         left = {row for row, one in allocation.rejections.items() if _is_curable(one)}
         left &= allocation.next.keys() - self._losers
+        if self._is_spent():
+            self.stats["withheld"] = len(left)
+            return
         turns = allocation.turns(left)
-        while not self._is_spent and (row := turns.pop()) is not None:
+        while (row := turns.pop()) is not None:
+            if self._is_spent():
+                self.stats["withheld"] = len(left)
+                return
             left.remove(row)
             made = len(self.evictions)
             if units[row].patient_until <= allocation.snapshot.now:
@@ -112,7 +116,6 @@ class Displacement:
             for queue in {units[unit].queue for unit in lost}:
                 turns.touch(queue)
 
-    @property
     def _is_spent(self) -> bool:
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
 
@@ -233,9 +236,11 @@ class Displacement:
     def _note(self, block: int, members: tuple[Member, ...], action: Action, row: int) -> None:
         pods = tuple([member.pod for member in members if member.pod >= 0])
         is_whole = self.tenants.is_whole[block]
+        gpus = self.tenants.amounts(block, members)[Kind.GPU]
         if self._evictable_gpus is not None:
-            self._evictable_gpus -= self.tenants.amounts(block, members)[Kind.GPU]
-        self.evictions.append(Eviction(self.tenants.units[block], pods, is_whole, action, row))
+            self._evictable_gpus -= gpus
+        units = self.tenants.units[block]
+        self.evictions.append(Eviction(units, pods, is_whole, action, row, gpus))
         self._losers.update(self.tenants.units[block])
         for gone in self.tenants.lose(block):
             self.line.drop(gone)

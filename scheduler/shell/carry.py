@@ -1,11 +1,12 @@
 """Carries out what was decided for one unit: holds its slots, binds its pods, lets slots go.
 
 1. What a bind relies on is written before it: slots for pods that come later.
-2. The pods of a unit are sent together. One that is refused is forgotten, and the next plan finds
+2. Nobody is sent off before what makes room for is promised it, and nobody unless all can be.
+3. The pods of a unit are sent together. One that is refused is forgotten, and the next plan finds
    it waiting in a unit that has begun; nobody else is touched.
-3. A bind without an answer is sent again for a few seconds, to the same node: it counts once. Of
+4. A bind without an answer is sent again for a few seconds, to the same node: it counts once. Of
    one that still has none only a watch says what became of it: it is waited for.
-4. What is refused for good is left alone for a while, longer each time, and keeps its place that
+5. What is refused for good is left alone for a while, longer each time, and keeps its place that
    long: to try again at once would be to ask the same again and again.
 """
 
@@ -18,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.claims import Claims
 from scheduler.shell.window import Window
+from scheduler.state.departures import Departure
 from scheduler.state.live import Live
 from scheduler.state.orders import UnitOrders
 from trainer_kai.api.meta import Key
@@ -34,6 +36,7 @@ __all__ = ["FIELD_MANAGER", "Carrier"]
 FIELD_MANAGER: Final = "trainer-kai-scheduler"
 
 _SEEN_S: Final = 15.0  # until a watch must have told what was done
+_GONE_S: Final = 45.0  # until it must have told that pods are going: others delete them
 _REST_S: Final = 1.0  # of a pod that was refused, the first time
 _LONGEST_REST_S: Final = 60.0
 _UNANSWERED_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
@@ -58,14 +61,15 @@ class Carrier:
         self,
         client: Client,
         live: Live,
-        claims: Claims,
+        depart: Callable[[Key, tuple[Departure, ...]], Awaitable[bool]],
         again: Callable[[], None],
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
         self._client = client.with_patience(Patience(waits_when_throttled=False))
         self._live = live
-        self._claims = claims
+        self._claims = Claims(live.cluster)
+        self._depart = depart
         self._again = again
         self._metrics = metrics
         self._log = log
@@ -102,8 +106,9 @@ class Carrier:
             return
         async with asyncio.TaskGroup() as group:
             binds = [group.create_task(self._bind(*it)) for it in orders.binds]
-            for it in orders.nominations:
-                group.create_task(self._promise(*it))
+            promises = [group.create_task(self._promise(*it)) for it in orders.nominations]
+        if orders.departures:
+            await self._send_off(orders, is_promised=all(task.result() for task in promises))
         if not all(task.result() for task in binds):
             line.failures += 1
             self._live.hold(orders.group, orders.hold)  # whoever was refused still has its slot
@@ -111,11 +116,22 @@ class Carrier:
             await self._hold(orders.group, orders.let_go)  # or else it is let go when it is seen
         self._live.assumed.done(orders.group, self._until_s())
 
+    async def _send_off(self, orders: UnitOrders, *, is_promised: bool) -> None:
+        """Have those go who make room, if it is held for whom they make it."""
+        if is_promised and await self._depart(orders.group, orders.departures):
+            until_s = self._client.clock.monotonic_s() + _GONE_S
+            for pod in (pod for one in orders.departures for pod in one.pods):
+                self._live.assumed.done(pod, until_s)
+            return
+        self._live.forget_departures(orders.group)
+        self._again()
+
     def _forget(self, orders: UnitOrders) -> None:
         for pod, _ in orders.binds:
             self._live.forget_bind(pod)
         for pod, _ in orders.nominations:
             self._live.forget_promise(pod)
+        self._live.forget_departures(orders.group)
         self._live.forget_hold(orders.group)
         self._again()
 
@@ -199,10 +215,12 @@ class Carrier:
             else:
                 return
 
-    async def _promise(self, pod: Key, node: str) -> None:
+    async def _promise(self, pod: Key, node: str) -> bool:
         known = self._live.cluster.pods.get(pod)
         if known is None:
-            return
+            return False
+        if not self._live.assumed.promises(pod):
+            return True  # it is so already
         fields = {
             "metadata": {"uid": known.metadata.uid},
             "status": {"nominatedNodeName": node},
@@ -212,12 +230,13 @@ class Carrier:
         except (NotFound, Conflict):
             self._live.forget_promise(pod)
             self._again()
-            return
+            return False
         except ApiError as error:
             self._log.warning("node not promised", pod=str(pod), node=node, error=str(error))
             self._rest(pod)
-            return
+            return False
         self._live.assumed.done(pod, self._until_s())
+        return True
 
     def _rest(self, refused: Key, *others: Key) -> None:
         """Let all this be as if it were done for a while; then it is forgotten and planned anew."""

@@ -10,21 +10,25 @@ has changed in the meantime.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.decision import Plan
+from scheduler.core.model import Kind
 from scheduler.core.plan import Limits, plan
 from scheduler.core.policy import Policies
+from scheduler.shell.breaker import Breaker
 from scheduler.shell.garbage import undisturbed
 from scheduler.shell.verdicts import Told, read_told
+from scheduler.state.departures import Departure
 from scheduler.state.encode import Encoded
 from scheduler.state.live import Live
 from scheduler.state.news import ANY, MORE, Topics
 from scheduler.state.orders import Orders, UnitOrders, read_orders
+from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
 from trainer_kai.metrics import Metrics
 
@@ -37,7 +41,6 @@ _BURST_S: Final = 0.05  # so long it may last before a turn begins
 _REST: Final = 3.0  # times the turn before
 _TICK_S: Final = 1e-4  # a shorter time is none
 _LOOK_S: Final = 1.0  # what nobody waits for is looked at this often, if there is any
-_LIMITS: Final = Limits(evictable_gpus=0)  # evictions are not carried out yet
 _ANYWAY: Final = 5  # looks, after which those who wait are looked at again: time passes
 
 
@@ -57,6 +60,14 @@ class Reports(Protocol):
         ...
 
 
+class _Given(NamedTuple):
+    """What a plan is made from."""
+
+    encoded: Encoded
+    leaving: Mapping[Key, tuple[Departure, ...]]
+    limits: Limits
+
+
 class Cycle:
     """What is due, and the turns."""
 
@@ -70,6 +81,7 @@ class Cycle:
         beside: Beside = asyncio.to_thread,
     ) -> None:
         """Plan *beside* the event loop, which stands still for nothing."""
+        self._breaker = Breaker(clock)
         self._live = live
         self._beside = beside
         self._policies = policies
@@ -81,6 +93,7 @@ class Cycle:
         self._first_s = 0.0  # when it began to be due
         self._rested_s = 0.0  # when there has been enough rest after the last turn
         self._wakes_on: Topics = ANY
+        self._is_withheld = False  # claims wait because enough was taken
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
         self._taken_s = 0.0  # when the last plan was told what is so
         # news while it was made, of which it knows nothing, and since when
@@ -135,7 +148,8 @@ class Cycle:
         encoded = self._live.snapshot()
         self._meanwhile, self._is_stale = {}, False
         self._taken_s = taken_s = self._clock.monotonic_s()
-        made, orders, told = await self._beside(self._decide, encoded)
+        given = _Given(encoded, self._live.leaving_now(), self._limits(encoded))
+        made, orders, told = await self._beside(self._decide, given)
         ended_s = self._clock.monotonic_s()
         self._wakes_on = _wakes_on(made)
         heard_s = [it for topics, it in self._meanwhile.items() if topics & self._wakes_on]
@@ -148,13 +162,25 @@ class Cycle:
         self._metrics.plan_seconds.observe(ended_s - taken_s)
         self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)
         self._log.debug("planned", admitted=made.stats.admitted, rejected=made.stats.rejected)
+        self._note_withheld(made.stats.withheld)
         return orders, told
 
-    def _decide(self, encoded: Encoded) -> tuple[Plan, Orders, Told]:
+    def _limits(self, encoded: Encoded) -> Limits:
+        return Limits(evictable_gpus=self._breaker.left(encoded.snapshot.total[Kind.GPU]))
+
+    def _decide(self, given: _Given) -> tuple[Plan, Orders, Told]:
+        encoded, leaving, limits = given
         with undisturbed():
-            made = plan(encoded.snapshot, self._policies, _LIMITS)
+            made = plan(encoded.snapshot, self._policies, limits)
             orders = read_orders(encoded, made)
-            return made, orders, read_told(encoded, made, orders)
+            return made, orders, read_told(encoded, made, orders, leaving)
+
+    def _note_withheld(self, count: int) -> None:
+        """Say, when it begins, that enough is taken for now."""
+        if count and not self._is_withheld:
+            self._log.warning("evictions held back: enough GPUs were taken", claims=count)
+        self._is_withheld = bool(count)
+        self._metrics.claims_withheld.set(count)
 
     def _assumed(self, orders: Orders) -> list[UnitOrders]:
         """Assume what still holds, and return it."""
@@ -166,6 +192,7 @@ class Cycle:
             kept.append(unit)
         for unit in kept:
             self._live.assume(unit)
+            self._breaker.take(sum(it.gpus for it in unit.departures))
         self._is_stale = self._is_stale or bool(kept)  # what queues have has yet to be said
         return kept
 

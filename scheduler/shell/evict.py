@@ -1,12 +1,21 @@
-"""Takes a unit off its nodes, whole: a TrainJob is suspended for a moment, others are deleted."""
+"""Takes units off their nodes: a TrainJob is suspended for a moment, pods of others are deleted.
 
+Who makes room for somebody goes only if all do that he needs: whether they can is tried before the
+first one goes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.shell.suspend import Suspender
+from scheduler.state.departures import Departure
 from scheduler.state.live import Live
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import LAST_EVICTION, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBSETS, PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.kube.client import Client
@@ -17,10 +26,13 @@ from trainer_kai.kube.request import Deletion, Write
 __all__ = ["Evictor", "trainjob_of"]
 
 _MARK: Final = Write(field_manager="trainer-kai-eviction", subresource="status", force=True)
+_NOTE: Final = Write(field_manager=FIELD_MANAGER)
+_WIDTH: Final = 16  # writes under way
+_TOLD: Final = 3  # who leaves, by name
 
 
 class Evictor:
-    """By group; it returns whether the unit is on its way."""
+    """By group, or by what a plan decided."""
 
     def __init__(
         self,
@@ -36,42 +48,103 @@ class Evictor:
         self._recorder = recorder
         self._log = log
         self._refused: dict[Key, str] = {}
+        self._room = asyncio.Semaphore(_WIDTH)
 
     async def evict(self, key: Key, why: str) -> bool:
-        """Take a unit off its nodes."""
+        """Take a unit off its nodes; say whether it is on its way."""
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
             return True
-        job = trainjob_of(self._live, group)
-        try:
-            reason = await self._of_trainjob(job, why) if job else await self._pods(key, why)
-        except ApiError as error:
-            reason = str(error)
+        one = Departure((key,), tuple(self._live.placed(key)), "stalegangeviction", key, why, 0)
+        (reason,) = await self._all([self._clear(one)])
+        if reason is None:
+            (reason,) = await self._all([self._begin(one)])
         if reason is None:
             self._refused.pop(key, None)
-            self._tell(group, "Evict", why)
-            self._log.info("unit evicted", group=str(key), why=why)
         elif self._refused.get(key) != reason:
             self._refused[key] = reason
-            self._tell(group, "NotEvicted", f"{why}, but {reason}")
+            self._tell(key, "NotEvicted", f"{why}, but {reason}")
             self._log.warning("unit not evicted", group=str(key), why=why, reason=reason)
         return reason is None
 
-    async def _of_trainjob(self, job: Regarding, why: str) -> str | None:
-        return await self._suspender.evict(Key(job.namespace, job.name), job.uid, why)
+    async def depart(self, claimant: Key, departures: tuple[Departure, ...]) -> bool:
+        """Have all of them go, for whoever gets their room, or nobody; say whether they do."""
+        refused = await self._all(self._clear(one) for one in departures)
+        if not any(refused):
+            refused = await self._all(self._begin(one) for one in departures)
+        for one, reason in zip(departures, refused, strict=True):
+            if reason is not None:
+                self._log.warning("not evicted", whom=one.title, of=str(claimant), reason=reason)
+        if any(refused):
+            return False
+        names = ", ".join(one.title for one in departures[:_TOLD])
+        more = f" and {len(departures) - _TOLD} more" if len(departures) > _TOLD else ""
+        self._tell(claimant, "Evicting", f"It gets the room of {names}{more}")
+        return True
 
-    async def _pods(self, group: Key, why: str) -> str | None:
-        """Delete all pods of a unit that have a place, each as the one that it is."""
-        for key in self._live.placed(group):
-            pod = self._live.cluster.pods[key]
-            uid = pod.metadata.uid
-            fields = {"metadata": {"uid": uid}, "status": {"conditions": [self._target(why)]}}
+    async def _all(self, asked: Iterable[Awaitable[str | None]]) -> list[str | None]:
+        async def one(it: Awaitable[str | None]) -> str | None:
+            async with self._room:
+                try:
+                    return await it
+                except ApiError as error:
+                    return str(error)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(it)) for it in asked]
+        return [task.result() for task in tasks]
+
+    async def _clear(self, one: Departure) -> str | None:
+        """Return why somebody cannot go."""
+        job = self._trainjob(one)
+        return await self._suspender.refusal_of(job) if job else None
+
+    async def _begin(self, one: Departure) -> str | None:
+        """Have somebody go; return why that is not possible."""
+        job = self._trainjob(one)
+        if job is None:
+            await self._delete(one)
+        else:
+            reason = await self._suspender.suspend(job, one.why)
+            if reason is not None:
+                return reason
+        for group in one.groups:
+            await self._note(group)
+            self._tell(group, "Evict", one.why)
+        self._log.info("evicted", whom=one.title, why=one.why, pods=len(one.pods))
+        return None
+
+    def _trainjob(self, one: Departure) -> Regarding | None:
+        groups = (self._live.cluster.pod_groups.get(key) for key in one.groups)
+        return next(filter(None, (trainjob_of(self._live, it) for it in groups if it)), None)
+
+    async def _delete(self, one: Departure) -> None:
+        """Delete pods, each as the one that was meant."""
+        for key in one.pods:
+            pod = self._live.cluster.pods.get(key)
+            if pod is None:
+                continue
+            uid = self._live.assumed.whose_eviction(key) or pod.metadata.uid
+            fields = {"metadata": {"uid": uid}, "status": {"conditions": [self._target(one.why)]}}
             try:
                 await self._client.apply(PODS, key, fields, _MARK)
                 await self._client.delete(PODS, key, Deletion(uid=uid))
             except (NotFound, Conflict):
                 continue  # it is gone
-        return None
+            if not pod.metadata.annotations.get(POD_GROUP):
+                meta = Regarding(PODS.api_version, PODS.kind, key.namespace, key.name, uid)
+                self._recorder.post(meta, "Evict", one.why)
+
+    async def _note(self, key: Key) -> None:
+        """Write on a group that it was evicted: from then on its patience is counted."""
+        group = self._live.cluster.pod_groups.get(key)
+        if group is None:
+            return
+        fields = {"uid": group.metadata.uid, "annotations": {LAST_EVICTION: self._now()}}
+        try:
+            await self._client.merge(PODGROUPS, key, {"metadata": fields}, _NOTE)
+        except (NotFound, Conflict):
+            return
 
     def _target(self, why: str) -> dict[str, Any]:
         return {
@@ -79,15 +152,25 @@ class Evictor:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": why,
-            "lastTransitionTime": self._client.clock.now().isoformat(timespec="seconds"),
+            "lastTransitionTime": self._now(),
         }
 
-    def _tell(self, group: PodGroup, reason: str, message: str) -> None:
+    def _now(self) -> str:
+        return self._client.clock.now().isoformat(timespec="seconds")
+
+    def _tell(self, key: Key, reason: str, message: str) -> None:
+        """Tell a group, and who claims room by its TrainJob as well."""
+        group = self._live.cluster.pod_groups.get(key)
+        if group is None:
+            return
         meta = group.metadata
         regarding = Regarding(
             PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
         )
         self._recorder.post(regarding, reason, message)
+        job = trainjob_of(self._live, group) if reason != "Evict" else None
+        if job is not None:
+            self._recorder.post(job, reason, message)
 
 
 def trainjob_of(live: Live, group: PodGroup) -> Regarding | None:

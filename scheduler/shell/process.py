@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 from scheduler.policies.registry import choose
 from scheduler.shell.carry import Carrier
 from scheduler.shell.choice import choice_of, gpu_resources_of
-from scheduler.shell.claims import Claims
 from scheduler.shell.cycle import Cycle
 from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
@@ -85,10 +84,10 @@ class _Reign(NamedTuple):
     async def _work(self, fenced: Client) -> None:
         live, events, metrics, log = self.live, self.events, self.basis.metrics, self.basis.log
         again = self.cycle.again
-        carrier = Carrier(fenced, live, Claims(live.cluster), again, metrics, log)
         reporter = Reporter(fenced, live, events, metrics, log)
         suspender = Suspender(fenced, live, events, metrics, log)
         evictor = Evictor(fenced, live, suspender, events, log)
+        carrier = Carrier(fenced, live, evictor.depart, again, metrics, log)
         warden = Warden(fenced, live, evictor.evict, events, self.settings.repair_grace_s, log)
         live.on_group, live.on_record = reporter.changed, suspender.noticed
         live.lead()

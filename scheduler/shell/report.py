@@ -215,8 +215,12 @@ class Reporter:
             "reason": "Unschedulable",
             "message": said.sentence,
             "reasons": [
-                {"reason": said.kai_reason, "message": said.kai_message},
-                {"reason": said.title, "message": said.sentence},
+                {"reason": reason, "message": message}
+                for reason, message in (
+                    (said.kai_reason, said.kai_message),
+                    (said.title, said.sentence),
+                )
+                if reason
             ],
             "transitionID": number,
             "lastTransitionTime": since,

@@ -15,6 +15,7 @@ is on the TrainJob itself: whoever leads next goes on from there.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -41,6 +42,9 @@ _TRIED: Final = Write(field_manager=_MANAGER, force=True, dry_run=True)
 _FOLLOWS_S: Final = 30.0  # until the JobSet must have been suspended
 _STUCK_S: Final = 120.0  # after which pods that do not go are not waited for
 _LOOK_S: Final = 1.0
+_REST_S: Final = 60.0  # of one that could not be suspended, the first time
+_LONGEST_REST_S: Final = 3600.0
+_GONE: Final = "it does not exist any more"
 
 
 class _Managed(msgspec.Struct, rename="camel"):
@@ -79,6 +83,8 @@ class Suspender:
         self._recorder = recorder
         self._log = log
         self._since_s: dict[Key, float] = {}  # when a suspension was first seen
+        self._until_s: dict[Key, float] = {}  # until when nobody tries one again that failed,
+        self._rests_s: dict[Key, float] = {}  # and how long that was
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile,
             QueueSettings("suspended", workers=4),
@@ -98,36 +104,61 @@ class Suspender:
         """Take note of a TrainJob with our record: somebody has to see to it."""
         self._queue.add(key)
 
-    async def evict(self, key: Key, uid: str, why: str) -> str | None:
-        """Suspend this very TrainJob; return why that is not possible, or None."""
-        job = self._live.cluster.trainjobs.get(key)
-        if job is None or job.metadata.uid != uid:
-            return "it does not exist any more"
-        if not job.spec.suspend:
-            reason = refusal(job) or await self._suspend(job, why)
-            if reason is not None:
-                return reason
-        self._queue.add(key)
-        return None
+    async def refusal_of(self, whom: Regarding) -> str | None:
+        """Return why this very TrainJob cannot be suspended, or None; it is tried dry."""
+        job = self._known(whom)
+        if job is None:
+            return _GONE
+        if job.spec.suspend:
+            return None
+        reason = refusal(job) or await self._apply(job, "", _TRIED)
+        if reason is not None:
+            self._refuse(job.metadata.key, reason)
+        return reason
 
-    async def _suspend(self, job: TrainJob, why: str) -> str | None:
+    async def suspend(self, whom: Regarding, why: str) -> str | None:
+        """Suspend this very TrainJob; return why that is not possible, or None."""
+        job = self._known(whom)
+        if job is None:
+            return _GONE
+        key = job.metadata.key
+        if job.spec.suspend:
+            self._queue.add(key)
+            return None
+        self._queue.add_after(key, _LOOK_S)  # also if no answer comes
+        reason = await self._apply(job, why, _OURS)
+        if reason is None:
+            self._since_s[key] = self._client.clock.monotonic_s()
+            self._say(job, "Evicted", f"Suspended for a moment: {why}")
+        return reason
+
+    def _known(self, whom: Regarding) -> TrainJob | None:
+        job = self._live.cluster.trainjobs.get(Key(whom.namespace, whom.name))
+        return job if job is not None and job.metadata.uid == whom.uid else None
+
+    async def _apply(self, job: TrainJob, why: str, write: Write) -> str | None:
         now = self._client.clock.now().isoformat(timespec="seconds")
         before = _asks_for_it(job.metadata.annotations)  # what it said then is no wish of later
         record = json.dumps({"by": _MANAGER, "why": why, "at": now, "applied": before})
         metadata = {"uid": job.metadata.uid, "annotations": {EVICTED_BY: record}}
         fields = {"metadata": metadata, "spec": {"suspend": True}}
-        self._queue.add_after(job.metadata.key, _LOOK_S)  # also if no answer comes
         try:
-            await self._client.apply(TRAINJOBS, job.metadata.key, fields, _TRIED)
-            await self._client.apply(TRAINJOBS, job.metadata.key, fields, _OURS)
+            await self._client.apply(TRAINJOBS, job.metadata.key, fields, write)
         except (Invalid, Forbidden, Conflict, NotFound) as error:
             return f"it cannot be suspended: {error}"
-        self._since_s[job.metadata.key] = self._client.clock.monotonic_s()
-        self._say(job, "Evicted", f"Suspended for a moment: {why}")
         return None
+
+    def _refuse(self, key: Key, reason: str) -> None:
+        """Let nobody choose a TrainJob for a while: longer each time that it cannot be."""
+        rest_s = min(2 * self._rests_s.get(key, _REST_S / 2), _LONGEST_REST_S)
+        self._rests_s[key] = rest_s
+        self._until_s[key] = self._client.clock.monotonic_s() + rest_s
+        self._live.refuse(key, reason)
+        self._queue.add_after(key, rest_s)
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         job = self._live.cluster.trainjobs.get(key)
+        self._allow(key, job)
         if job is None:
             self._since_s.pop(key, None)
             return None
@@ -142,11 +173,21 @@ class Suspender:
         if jobset is not None and not jobset.spec.suspend:
             if waited_s < _FOLLOWS_S:
                 return Requeue.after(_LOOK_S)
-            self._say(job, "EvictionUndone", "Its JobSet was not suspended in time")
+            reason = f"its JobSet was not suspended within {_FOLLOWS_S:g} s"
+            self._say(job, "EvictionUndone", f"It goes on, for {reason}")
+            self._refuse(key, reason)
             return await self._resume(job)
         if self._live.has_pods_of(key) and waited_s < _STUCK_S:
             return Requeue.after(_LOOK_S)
         return await self._resume(job)
+
+    def _allow(self, key: Key, job: TrainJob | None) -> None:
+        """Let a TrainJob be chosen again that could not be suspended some time ago."""
+        if job is None:
+            self._rests_s.pop(key, None)
+        if job is None or self._client.clock.monotonic_s() >= self._until_s.get(key, math.inf):
+            self._until_s.pop(key, None)
+            self._live.refuse(key, None)
 
     async def _resume(self, job: TrainJob) -> Requeue | None:
         """Give up what we own; where its user wants it suspended, it stays so."""

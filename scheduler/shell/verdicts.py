@@ -1,11 +1,13 @@
 """What a plan says of everybody who waits, by names and in words. Pure; it runs beside the loop."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
 from scheduler.core.model import NONE, Ints, Verdict, leaves_of
+from scheduler.state.departures import Departure, waiting_for
 from scheduler.state.encode import Encoded
 from scheduler.state.orders import Orders, Refused
 from trainer_kai.api.meta import Key
@@ -13,6 +15,10 @@ from trainer_kai.api.names import CPU, GPU, MEMORY
 from trainer_kai.policy.demand import spell
 
 __all__ = ["QueueNumbers", "QueueUse", "Said", "Told", "read_told"]
+
+Leaving: TypeAlias = Mapping[Key, Sequence[Departure]]
+
+_NOBODY: Final[Leaving] = MappingProxyType({})
 
 # What another node could cure: an autoscaler has to hear of it. Of quotas it must not.
 _OF_CAPACITY: Final = frozenset(
@@ -30,7 +36,7 @@ class Said(NamedTuple):
 
     verdict: Verdict
     sentence: str
-    kai_reason: str
+    kai_reason: str  # "": it knows none
     kai_message: str
     has_begun: bool  # some of it runs
     pods: tuple[Key, ...]  # that wait, if an autoscaler could help them
@@ -65,11 +71,12 @@ class Told(NamedTuple):
     queues: Mapping[str, QueueUse]
 
 
-def read_told(encoded: Encoded, made: Plan, orders: Orders) -> Told:
-    """Return what a plan says."""
+def read_told(encoded: Encoded, made: Plan, orders: Orders, leaving: Leaving = _NOBODY) -> Told:
+    """Return what a plan says; *leaving* are those who go since an earlier one."""
     queues = encoded.snapshot.queues
+    promised = _promised(encoded, made, orders, leaving)
     return Told(
-        units={it.group: _said(encoded, it) for it in orders.unschedulable},
+        units=promised | {it.group: _said(encoded, it) for it in orders.unschedulable},
         queues={
             name: QueueUse(
                 _amounts(queues.allocated[row]),
@@ -84,6 +91,24 @@ def read_told(encoded: Encoded, made: Plan, orders: Orders) -> Told:
             for row, name in enumerate(queues.names)
         },
     )
+
+
+def _promised(encoded: Encoded, made: Plan, orders: Orders, leaving: Leaving) -> dict[Key, Said]:
+    """Say of units that are promised room whom they wait for."""
+    nodes: dict[int, list[int]] = {}
+    for it in made.decisions:
+        nodes.setdefault(it.unit, []).extend(node for _, node in it.nominations)
+    departures: dict[Key, list[Departure]] = {key: [*them] for key, them in leaving.items()}
+    for one in orders.departures:
+        departures.setdefault(one.claimant, []).append(one)
+    said = {}
+    for row, found in nodes.items():
+        if found:
+            key, unit = encoded.units[row], encoded.snapshot.units[row]
+            sentence = waiting_for(len(found), len({*found}), departures.get(key, ()))
+            has_begun = any(leaf.there for leaf in leaves_of(unit.tree))
+            said[key] = Said(Verdict.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ())
+    return said
 
 
 def _said(encoded: Encoded, refused: Refused) -> Said:

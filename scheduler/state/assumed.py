@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from scheduler.state.news import OVER
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.pod import Pod
@@ -37,9 +38,10 @@ class Assumed:
         self._binds: Final[dict[Key, _Deed]] = {}
         self._promises: Final[dict[Key, _Deed]] = {}
         self._texts: Final[dict[Key, _Deed]] = {}
+        self._evictions: Final[dict[Key, _Deed]] = {}
 
     def __len__(self) -> int:
-        return len(self._binds) + len(self._promises) + len(self._texts)
+        return sum(len(deeds) for deeds in self._all())
 
     def bind(self, pod: Key, uid: str, node: str) -> None:
         """Assume that a pod is on a node."""
@@ -53,9 +55,22 @@ class Assumed:
         """Assume that a group holds the slots of this annotation."""
         self._texts[group] = _Deed(uid, text)
 
+    def promises(self, pod: Key) -> bool:
+        """Say whether a pod is promised a node, and that is not seen yet."""
+        return pod in self._promises
+
+    def evict(self, pod: Key, uid: str, at: str) -> None:
+        """Assume that a pod is going, since a moment."""
+        self._evictions[pod] = _Deed(uid, at)
+
     def whose_bind(self, pod: Key) -> str:
         """Return the uid of the pod that is assumed on a node; "" for none."""
         deed = self._binds.get(pod)
+        return deed.uid if deed else ""
+
+    def whose_eviction(self, pod: Key) -> str:
+        """Return the uid of the pod that is assumed to be going; "" for none."""
+        deed = self._evictions.get(pod)
         return deed.uid if deed else ""
 
     def done(self, key: Key, until_s: float) -> None:
@@ -83,6 +98,10 @@ class Assumed:
         """Let a group hold what is seen."""
         self._texts.pop(group, None)
 
+    def forget_eviction(self, pod: Key) -> None:
+        """Let a pod stay as it is seen."""
+        self._evictions.pop(pod, None)
+
     def overdue(self, now_s: float) -> tuple[list[Key], list[Key]]:
         """Forget what was done and not seen for too long; return the pods and the groups."""
         late: list[list[Key]] = []
@@ -90,11 +109,14 @@ class Assumed:
             late.append([key for key, deed in deeds.items() if deed.until_s <= now_s])
             for key in late[-1]:
                 del deeds[key]
-        binds, promises, texts = late
-        return [*binds, *promises], texts
+        binds, promises, texts, evictions = late
+        return [*binds, *promises, *evictions], texts
 
     def pod(self, key: Key, seen: Pod | None) -> Pod | None:
         """Return a pod with what was done to it; forget what is seen by now."""
+        return self._going(key, self._placed(key, seen))
+
+    def _placed(self, key: Key, seen: Pod | None) -> Pod | None:
         bind = _standing(self._binds, key, seen.metadata.uid if seen else "")
         promise = _standing(self._promises, key, seen.metadata.uid if seen else "")
         if seen is None:
@@ -115,6 +137,16 @@ class Assumed:
             return msgspec.structs.replace(seen, status=promised)
         return seen
 
+    def _going(self, key: Key, seen: Pod | None) -> Pod | None:
+        deed = _standing(self._evictions, key, seen.metadata.uid if seen else "")
+        if seen is None or deed is None:
+            return seen
+        if seen.metadata.deletion_timestamp or seen.status.phase in OVER:
+            self.forget_eviction(key)
+            return seen
+        meta = msgspec.structs.replace(seen.metadata, deletion_timestamp=deed.value)
+        return msgspec.structs.replace(seen, metadata=meta)
+
     def group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
         """Return a group with what it holds; forget what is seen by now."""
         deed = _standing(self._texts, key, seen.metadata.uid if seen else "")
@@ -131,7 +163,7 @@ class Assumed:
         )
 
     def _all(self) -> tuple[dict[Key, _Deed], ...]:
-        return self._binds, self._promises, self._texts
+        return self._binds, self._promises, self._texts, self._evictions
 
 
 def _standing(deeds: dict[Key, _Deed], key: Key, uid: str) -> _Deed | None:

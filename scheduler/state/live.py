@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from scheduler.state.assumed import Assumed
 from scheduler.state.awaited import least_pods
+from scheduler.state.departures import Departure
 from scheduler.state.encoded import Encoded
 from scheduler.state.news import (
     ANY,
@@ -31,7 +32,7 @@ from scheduler.state.news import (
 from scheduler.state.orders import UnitOrders
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
-from scheduler.state.terms import Terms
+from scheduler.state.terms import Terms, stamp
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import EVICTED_BY, POD_GROUP, RESERVED
@@ -61,6 +62,7 @@ class Live:
         self._short: dict[Key, None] = {}  # units that may have begun without being whole
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self._members: Final[dict[Key, set[Key]]] = {}  # by group
+        self.leaving: dict[Key, tuple[Departure, ...]] = {}  # by the group that gets their room
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
         self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
@@ -76,7 +78,8 @@ class Live:
         self._state.pods.tell(key, shown)
         topics = self._of_pod(key, before, shown)
         if topics - READY:
-            if before is not None and is_lost(before, shown):
+            is_evicted = bool(self.assumed.whose_eviction(key))
+            if before is not None and not is_evicted and is_lost(before, shown):
                 self._note_short(_group_of(key, before))
                 if self._keeps_place(key, before):
                     topics = ANY  # it has to be written
@@ -152,7 +155,7 @@ class Live:
         return any(
             it.pod in self._moved or Key("", it.node) in self._moved
             for it in (*orders.binds, *orders.nominations)
-        )
+        ) or any(pod in self._moved for one in orders.departures for pod in one.pods)
 
     def assume(self, orders: UnitOrders) -> None:
         """Take what is about to be done as done."""
@@ -169,6 +172,36 @@ class Live:
         if text is not None and group is not None:
             self.assumed.hold(orders.group, group.metadata.uid, text)
             self._lay_group(orders.group)
+        at = stamp(self._terms().now)
+        for pod in (pod for one in orders.departures for pod in one.pods):
+            self.assumed.evict(pod, self.cluster.pods[pod].metadata.uid, at)
+            self._lay_pod(pod)
+        if orders.departures:
+            self.leaving[orders.group] = orders.departures
+
+    def leaving_now(self) -> dict[Key, tuple[Departure, ...]]:
+        """Return who is going for which group."""
+        going = {
+            claimant: tuple(
+                one for one in departures if any(self._is_going(pod) for pod in one.pods)
+            )
+            for claimant, departures in self.leaving.items()
+        }
+        self.leaving = {claimant: them for claimant, them in going.items() if them}
+        return self.leaving
+
+    def _is_going(self, key: Key) -> bool:
+        pod = self.cluster.pods.get(key)
+        return pod is not None and bool(pod.metadata.deletion_timestamp)
+
+    def refuse(self, job: Key, why: str | None) -> None:
+        """STUB"""
+
+    def forget_departures(self, claimant: Key) -> None:
+        """Take back that some go for a group."""
+        for pod in (pod for one in self.leaving.pop(claimant, ()) for pod in one.pods):
+            self.assumed.forget_eviction(pod)
+            self._lay_pod(pod)
 
     def forget_bind(self, pod: Key) -> None:
         """Take back that a pod is where we wanted it."""

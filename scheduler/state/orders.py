@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from scheduler.core.decision import Admission, BarNumbers, Placing, Plan, Rejection, Reservation
 from scheduler.core.model import NONE, Cause, Leaf, Verdict, leaves_of
+from scheduler.state.departures import Departure, departure_of
 from scheduler.state.encode import Encoded
 from scheduler.state.reserved import SlotAt, write_reserved
 from trainer_kai.api.meta import Key
 
-__all__ = ["Hold", "Leaver", "Orders", "PodAt", "Refused", "UnitOrders", "read_orders"]
+__all__ = ["Hold", "Orders", "PodAt", "Refused", "UnitOrders", "read_orders"]
 
 
 class PodAt(NamedTuple):
@@ -38,23 +39,15 @@ class Refused(NamedTuple):
     rejection: Rejection
 
 
-class Leaver(NamedTuple):
-    """A pod that has to go, and for what."""
-
-    pod: Key
-    group: Key
-    action: str
-    claimant: Key  # the group that gets its room
-
-
 class UnitOrders(NamedTuple):
-    """What is done for one unit, in this order: hold, then bind and promise, then let go."""
+    """What is done for one unit: hold, then bind and promise, then have others go, and let go."""
 
     group: Key  # of a pod that is on its own: a name that no group has
     hold: str | None  # the annotation, with the slots that are new; None leaves it as it is
     binds: tuple[PodAt, ...]
     nominations: tuple[PodAt, ...]
     let_go: str | None  # the annotation at the end, where that is another
+    departures: tuple[Departure, ...] = ()  # that make room for what is promised
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Orders:
     unschedulable: tuple[Refused, ...]
     reserved: dict[Key, str]  # by group: the annotation, where it must be another; "" is none
     units: tuple[UnitOrders, ...]  # the same, by unit, in the order in which it was decided
-    evictions: tuple[Leaver, ...] = ()
+    departures: tuple[Departure, ...] = ()
 
 
 def read_orders(encoded: Encoded, plan: Plan) -> Orders:
@@ -91,16 +84,8 @@ def read_orders(encoded: Encoded, plan: Plan) -> Orders:
         unschedulable=tuple(refused.values()),
         reserved=dict(_annotations(encoded, plan)),
         units=tuple(_of_units(encoded, plan)),
-        evictions=tuple(_leavers(encoded, plan)),
+        departures=tuple(departure_of(encoded, one) for one in plan.evictions),
     )
-
-
-def _leavers(encoded: Encoded, plan: Plan) -> Iterator[Leaver]:
-    for one in plan.evictions:
-        claimant = encoded.units[one.claimant]
-        for pod in one.pods:
-            group = encoded.units[int(encoded.snapshot.pods.unit[pod])]
-            yield Leaver(encoded.pods[pod], group, one.action.title, claimant)
 
 
 def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
@@ -110,6 +95,9 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
         return tuple(PodAt(encoded.pods[pod], nodes[node]) for pod, node in placings)
 
     of_unit = _by_unit(plan)
+    leaving: dict[int, list[Departure]] = {}
+    for it in plan.evictions:
+        leaving.setdefault(it.claimant, []).append(departure_of(encoded, it))
     for row in [*of_unit, *sorted(encoded.reserved.keys() - of_unit.keys())]:
         admissions = of_unit.get(row, [])
         now, then = encoded.reserved.get(row, ""), write_reserved(_slots(encoded, row, admissions))
@@ -120,7 +108,8 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
         binds = named(it for one in admissions for it in one.binds)
         nominations = named(it for one in admissions for it in one.nominations)
         if hold is not None or let_go is not None or binds or nominations:
-            yield UnitOrders(encoded.units[row], hold, binds, nominations, let_go)
+            departures = tuple(leaving.get(row, ()))
+            yield UnitOrders(encoded.units[row], hold, binds, nominations, let_go, departures)
 
 
 def _by_unit(plan: Plan) -> dict[int, list[Admission]]:

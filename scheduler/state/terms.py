@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
 
-__all__ = ["Stray", "Terms", "epoch_s"]
+__all__ = ["Stray", "Terms", "epoch_s", "stamp"]
 
 
 @dataclass(frozen=True)
@@ -40,3 +40,8 @@ def epoch_s(timestamp: str) -> int | None:
         return int(moment.timestamp())
     except (ValueError, OverflowError):
         return None
+
+
+def stamp(seconds: int) -> str:
+    """Return a time as the API server writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

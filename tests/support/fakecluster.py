@@ -62,6 +62,7 @@ class FakeCluster:
         self.events: Final[list[Fields]] = []
         self.refuse: Callable[[str], Refusal | None] = lambda _: None
         self.keeps_news = False
+        self.keeps_pods = False  # a pod that is deleted is going, and stays
         self._objects: Final[dict[tuple[str, str], Fields]] = {}
         self._news: Final[list[tuple[str, str, Fields | None]]] = []
         self._heard: tuple[Live, Cycle | None] | None = None
@@ -91,6 +92,11 @@ class FakeCluster:
     def said(self) -> list[str]:
         """Return what was written, without bodies."""
         return [it.what for it in self.wrote]
+
+    def body(self, what: str) -> Fields:
+        """Return what was written."""
+        found: Fields = next(it.body for it in self.wrote if it.what == what)
+        return found
 
     # Who hears of it
 
@@ -145,7 +151,7 @@ class FakeCluster:
         fields = self._objects.get((kind, name))
         if fields is None:
             return _refused(404)
-        uid = body.get("metadata", {}).get("uid")
+        uid = body.get("metadata", body.get("preconditions", {})).get("uid")
         if uid and uid != fields["metadata"].get("uid"):
             return _refused(409)
         if sub == "binding":
@@ -153,6 +159,11 @@ class FakeCluster:
                 return _refused(409)
             body = {"spec": {"nodeName": body["target"]["name"]}}
         self.wrote.append(Wrote(what, body))
+        if what.startswith("delete") and not self.keeps_pods:
+            self.delete(kind, name)
+            return _answer(fields, 200)
+        if what.startswith("delete"):
+            body = {"metadata": {"deletionTimestamp": "2026-01-05T08:00:30Z"}}
         self._store(kind, _merged(fields, body))
         return _answer(self._objects[kind, name], 200)
 

@@ -58,7 +58,7 @@ class Eviction(NamedTuple):
 def evictions_of(orders: Orders) -> tuple[Eviction, ...]:
     """Return who has to go, and for whom."""
     return tuple(
-        Eviction(it.pod, f"its room is for {it.claimant}", it.action) for it in orders.evictions
+        Eviction(pod, one.why, one.action) for one in orders.departures for pod in one.pods
     )
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from scheduler.policies.registry import Choice, choose
 from scheduler.shell.carry import Carrier
-from scheduler.shell.claims import Claims
 from scheduler.shell.cycle import Cycle
+from scheduler.shell.evict import Evictor
 from scheduler.shell.report import Reporter
+from scheduler.shell.suspend import Suspender
 from scheduler.state.live import Live
 from scheduler.state.terms import Terms
 from tests.support.clusters import NOW, queue
@@ -35,12 +36,13 @@ class House:
         log = logger("test")
         policies = choose(Choice())
         self.cycle = Cycle(self.live, policies, self.api.clock, self.metrics, log, self._beside)
-        claims = Claims(self.live.cluster)
-        again = self.cycle.again
-        self.carrier = Carrier(self.api.client, self.live, claims, again, self.metrics, log)
+        client, live, metrics, again = self.api.client, self.live, self.metrics, self.cycle.again
         whose = EventSettings("test", "test")
-        self.recorder = Recorder(EventApi(self.api.client), whose, self.api.clock, log)
-        self.reporter = Reporter(self.api.client, self.live, self.recorder, self.metrics, log)
+        self.recorder = Recorder(EventApi(client), whose, self.api.clock, log)
+        self.reporter = Reporter(client, live, self.recorder, metrics, log)
+        self.suspender = Suspender(client, live, self.recorder, metrics, log)
+        evictor = Evictor(client, live, self.suspender, self.recorder, log)
+        self.carrier = Carrier(client, live, evictor.depart, again, metrics, log)
         if api is None:
             self.api.put(queue())
 
@@ -74,10 +76,12 @@ class House:
         """Schedule, inside."""
         self.api.heard_by(self.live, self.cycle)
         self.live.on_group = self.reporter.changed
+        self.live.on_record = self.suspender.noticed
         self.live.lead()
         works = (
             self.recorder.run(),
             self.reporter.run(),
+            self.suspender.run(),
             self.cycle.run(self.carrier, self.reporter),
         )
         tasks = [asyncio.create_task(work) for work in works]

@@ -207,7 +207,7 @@ def test_the_more_wait_the_less_often_numbers_are_said() -> None:
 
 
 async def test_who_has_a_promise_is_told_when_it_starts(house: House) -> None:
-    """Not when it waits no longer for room but for others to leave; and nobody else is."""
+    """Before that, that it waits no longer for room but for others to leave."""
     going = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
     others = ("x", "y")
     house.api.put(node("a", gpu=2), *waiting(2), *(pod(it, node="a") for it in others))
@@ -216,14 +216,17 @@ async def test_who_has_a_promise_is_told_when_it_starts(house: House) -> None:
         assert house.events() == [("PodGroup g", "Unschedulable")]
         house.api.put(*(pod(it, node="a", meta=going) for it in others))
         await house.passes(3)
-        assert conditions(house) == []
-        assert house.events() == [("PodGroup g", "Unschedulable")]
+        (said,) = conditions(house)
+        assert said["message"].startswith("2 of its pods are promised room on 1 node, ")
+        assert [it["reason"] for it in said["reasons"]] == ["WaitingForVictims"]
         for name in others:
             house.api.delete("Pod", name)
         await house.passes(3)
 
         assert len(house.api.where()) == 2
-        assert house.events() == [("PodGroup g", "Unschedulable"), ("PodGroup g", "Scheduled")]
+        assert conditions(house) == []
+        reasons = [reason for _, reason in house.events()]
+        assert reasons == ["Unschedulable", "Unschedulable", "Scheduled"]
 
 
 async def test_who_runs_when_we_begin_is_not_told_that_it_starts(house: House) -> None:

@@ -1,0 +1,152 @@
+"""Two teams on one chain: queues that own GPUs, and TrainJobs that borrow and are asked to go."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS, Obj
+from e2e.cluster.timeline import Moment, State
+from e2e.cluster.trainjobs import Submission, condition
+from e2e.front.install import QUEUES
+from e2e.front.ours import QUEUE, finishing
+
+__all__ = [
+    "FOLLOWED",
+    "Job",
+    "complete",
+    "events_of",
+    "failures",
+    "is_suspended",
+    "lives",
+    "make_queue",
+    "on_nodes",
+    "resumptions",
+    "submit",
+    "suspensions",
+]
+
+FOLLOWED: Final = (TRAINJOBS, JOBSETS, JOBS, PODS)
+_RUNTIME: Final = "torch-distributed"
+_FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+class Job(NamedTuple):
+    """A TrainJob of pods with one GPU each, or as many as it says."""
+
+    name: str
+    queue: str
+    nodes: int
+    run_for: str = "600s"
+    gpus: int = 1
+    priority: str = ""
+
+
+async def make_queue(cluster: Cluster, name: str, gpus: int) -> None:
+    """Make a queue at the top that owns so many GPUs and may borrow any."""
+    gpu = {**_FREE, "quota": gpus}
+    spec = {"resources": {"cpu": _FREE, "memory": _FREE, "gpu": gpu}}
+    queue = {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    await cluster.api.request("POST", QUEUES.path(), queue)
+
+
+async def submit(cluster: Cluster, room: str, job: Job) -> Obj:
+    """Submit a TrainJob; return it as it was submitted."""
+    installed = await cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
+    labels = {QUEUE: job.queue}
+    if job.priority:
+        labels["priorityClassName"] = job.priority
+    patches = finishing(installed, job.run_for)
+    given = Submission(job.name, _RUNTIME, room, job.nodes, job.gpus, patches, labels=labels)
+    manifest = given.trainjob()
+    await cluster.api.create(manifest)
+    return manifest
+
+
+def on_nodes(name: str, count: int) -> Callable[[State], bool]:
+    """Return a test whether so many pods of a TrainJob run and none is going."""
+
+    def look(state: State) -> bool:
+        return len(_running(state, name)) == count
+
+    return look
+
+
+def complete(*names: str) -> Callable[[State], bool]:
+    """Return a test whether these TrainJobs are Complete; one that failed ends the test."""
+
+    def look(state: State) -> bool:
+        jobs = [_find(state, name) for name in names]
+        failed = [name for name, it in zip(names, jobs, strict=True) if condition(it, "Failed")]
+        assert not failed, failed
+        return all(condition(it, "Complete") for it in jobs)
+
+    return look
+
+
+def is_suspended(name: str) -> Callable[[State], bool]:
+    """Return a test whether a TrainJob is suspended."""
+    return lambda state: bool(_find(state, name).get("spec", {}).get("suspend"))
+
+
+def suspensions(history: list[Moment], name: str) -> int:
+    """Return how often a TrainJob was suspended."""
+    seen = [bool(it.obj["spec"].get("suspend")) for it in _of(history, name)]
+    return sum(now and not before for before, now in zip([False, *seen], seen, strict=False))
+
+
+def resumptions(history: list[Moment], name: str) -> int:
+    """Return how often it was resumed."""
+    seen = [bool(it.obj["spec"].get("suspend")) for it in _of(history, name)]
+    return sum(before and not now for before, now in zip([False, *seen], seen, strict=False))
+
+
+def lives(history: list[Moment], name: str) -> int:
+    """Return how many pods a TrainJob had in all."""
+    pods = (it.obj for it in history if it.key.resource == PODS)
+    return len({it["metadata"]["uid"] for it in pods if _is_of(it, name)})
+
+
+def failures(state: State, name: str) -> tuple[int, int]:
+    """Return what counts against a TrainJob: failed pods of its Jobs, restarts of its JobSet."""
+    jobs = [it for key, it in state.items() if key.resource == JOBS and _is_of(it, name)]
+    sets = [it for key, it in state.items() if key.resource == JOBSETS and key.name == name]
+    failed = sum(it.get("status", {}).get("failed", 0) for it in jobs)
+    return failed, sum(it.get("status", {}).get("restarts", 0) for it in sets)
+
+
+async def events_of(cluster: Cluster, room: str, name: str) -> dict[str, str]:
+    """Return what was told of a TrainJob: reason → the last words."""
+    answer = await cluster.api.request("GET", f"/api/v1/namespaces/{room}/events")
+    return {
+        it["reason"]: it.get("message", "")
+        for it in answer["items"]
+        if it["involvedObject"]["kind"] == "TrainJob" and it["involvedObject"]["name"] == name
+    }
+
+
+def _of(history: list[Moment], name: str) -> list[Moment]:
+    return [it for it in history if it.key.resource == TRAINJOBS and it.key.name == name]
+
+
+def _find(state: State, name: str) -> Obj:
+    found = (it for key, it in state.items() if key.resource == TRAINJOBS and key.name == name)
+    return next(found, {})
+
+
+def _is_of(obj: Obj, name: str) -> bool:
+    labels = obj["metadata"].get("labels", {})
+    return bool(labels.get("jobset.sigs.k8s.io/jobset-name") == name)
+
+
+def _running(state: State, name: str) -> list[Obj]:
+    pods = [it for key, it in state.items() if key.resource == PODS and _is_of(it, name)]
+    return [
+        it
+        for it in pods
+        if it["status"].get("phase") == "Running" and not it["metadata"].get("deletionTimestamp")
+    ]

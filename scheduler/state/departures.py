@@ -1,0 +1,71 @@
+"""Who leaves, for whom and why: from the evictions of a plan to names and words."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from scheduler.core.decision import Action, Eviction
+from scheduler.core.model import Queues, Unit
+from scheduler.state.encoded import Encoded
+from trainer_kai.api.meta import Key
+
+__all__ = ["Departure", "departure_of", "waiting_for"]
+
+_TOLD: Final = 3  # who leaves, by name
+
+
+class Departure(NamedTuple):
+    """Pods that go at once: all that a TrainJob has, or what one unit loses."""
+
+    groups: tuple[Key, ...]
+    pods: tuple[Key, ...]
+    action: str
+    claimant: Key  # the group that gets their room
+    why: str  # as whoever loses it is told
+    gpus: int  # thousandths
+
+    @property
+    def title(self) -> str:
+        """Return who leaves, as others are told."""
+        more = f" and {len(self.groups) - 1} more" if len(self.groups) > 1 else ""
+        return f"{self.groups[0]}{more} ({self.action})"
+
+
+def departure_of(encoded: Encoded, one: Eviction) -> Departure:
+    """Return an eviction by names."""
+    snapshot = encoded.snapshot
+    claimant = encoded.units[one.claimant]
+    loser = snapshot.units[one.units[0]]
+    why = _WHY[one.action](snapshot.queues, loser, snapshot.units[one.claimant])
+    return Departure(
+        groups=tuple(encoded.units[row] for row in one.units),
+        pods=tuple(encoded.pods[row] for row in one.pods),
+        action=one.action.title,
+        claimant=claimant,
+        why=f"{claimant} gets its room: {why}",
+        gpus=one.gpus,
+    )
+
+
+def waiting_for(pods: int, nodes: int, departures: Sequence[Departure]) -> str:
+    """Say what a unit waits for that is promised room."""
+    where = "1 node" if nodes == 1 else f"{nodes} nodes"
+    which = "1 of its pods is" if pods == 1 else f"{pods} of its pods are"
+    begin = f"{which} promised room on {where}, which others are leaving"
+    names = ", ".join(sorted({one.title for one in departures})[:_TOLD])
+    more = len({one.title for one in departures}) - _TOLD
+    rest = f" and {more} more" if more > 0 else ""
+    whom = f": {names}{rest}" if names else ""
+    return f"{begin}{whom}. It starts when they are gone"
+
+
+def _reclaimed(queues: Queues, loser: Unit, claimant: Unit) -> str:
+    theirs, mine = queues.names[loser.queue], queues.names[claimant.queue]
+    return f"queue {theirs} had more than its share, and queue {mine} takes back its own"
+
+
+def _preempted(_queues: Queues, loser: Unit, claimant: Unit) -> str:
+    return f"its priority is {claimant.priority}, and here it is {loser.priority}"
+
+
+_WHY: Final = MappingProxyType({Action.RECLAIM: _reclaimed, Action.PREEMPT: _preempted})
