@@ -19,6 +19,7 @@ from e2e.cluster.resources import NAMESPACES, TRAINJOBS
 from e2e.conftest import failed, make_namespace, next_name
 from e2e.front.install import install
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
+from e2e.scheduler.teams import make_queue
 
 _EMPTY_S: Final = 30.0
 _CHECKED: Final = {"TRAINER_KAI_DEBUG_CHECK_S": "0.5"}  # a false memory ends the scheduler
@@ -124,8 +125,29 @@ async def own_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             own.cluster.keep_logs()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def teams(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    """Return a chain with one node of eight GPUs, of which a team owns all, and one none."""
+    async with house_on("test-teams", tmp_path_factory.mktemp("teams"), 1, 8) as shared:
+        await make_queue(shared.cluster, "owner", 8)
+        await make_queue(shared.cluster, "borrower", 0)
+        yield shared
+        if failed(request.config):
+            shared.cluster.keep_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def court(teams: House) -> AsyncIterator[str]:
+    """Return a namespace of the test's own in there; it is empty when the next test begins."""
+    async with room_in(teams) as name:
+        yield name
+
+
 @asynccontextmanager
 async def room_in(house: House) -> AsyncIterator[str]:
+    """Return a namespace, empty again afterwards."""
     name = next_name()
     api = house.cluster.api
     await make_namespace(house.cluster, name)

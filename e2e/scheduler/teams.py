@@ -13,9 +13,13 @@ from e2e.front.ours import QUEUE, finishing
 __all__ = [
     "FOLLOWED",
     "Job",
+    "bare",
     "complete",
     "events_of",
     "failures",
+    "has_failed",
+    "has_left",
+    "has_node",
     "is_suspended",
     "lives",
     "make_queue",
@@ -54,8 +58,8 @@ async def make_queue(cluster: Cluster, name: str, gpus: int) -> None:
     await cluster.api.request("POST", QUEUES.path(), queue)
 
 
-async def submit(cluster: Cluster, room: str, job: Job) -> Obj:
-    """Submit a TrainJob; return it as it was submitted."""
+async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Obj:
+    """Create a TrainJob, or apply it in somebody's name; return it as it was submitted."""
     installed = await cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
     labels = {QUEUE: job.queue}
     if job.priority:
@@ -63,8 +67,39 @@ async def submit(cluster: Cluster, room: str, job: Job) -> Obj:
     patches = finishing(installed, job.run_for)
     given = Submission(job.name, _RUNTIME, room, job.nodes, job.gpus, patches, labels=labels)
     manifest = given.trainjob()
-    await cluster.api.create(manifest)
+    await (cluster.api.apply(manifest, manager) if manager else cluster.api.create(manifest))
     return manifest
+
+
+def bare(room: str, name: str, queue: str, gpus: int) -> Obj:
+    """Return a pod on its own."""
+    limits = {"nvidia.com/gpu": str(gpus)}
+    container = {"name": "c", "image": "none", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": room, "labels": {QUEUE: queue}},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [container]},
+    }
+
+
+def has_node(name: str) -> Callable[[State], bool]:
+    """Return a test whether a pod of this name has a node."""
+    return lambda state: any(
+        key.name == name and bool(it["spec"].get("nodeName"))
+        for key, it in state.items()
+        if key.resource == PODS
+    )
+
+
+def has_failed(name: str) -> Callable[[State], bool]:
+    """Return a test whether a TrainJob has failed."""
+    return lambda state: condition(_find(state, name), "Failed")
+
+
+def has_left(name: str, annotation: str) -> Callable[[State], bool]:
+    """Return a test whether a TrainJob does not carry an annotation any more."""
+    return lambda state: annotation not in _find(state, name)["metadata"].get("annotations", {})
 
 
 def on_nodes(name: str, count: int) -> Callable[[State], bool]:

@@ -1,20 +1,16 @@
 """Room that is taken back: who lends it gets it, and whoever had it comes back unharmed."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-import pytest_asyncio
-
-from e2e.cluster.resources import TRAINJOBS
-from e2e.cluster.trainjobs import condition
-from e2e.conftest import failed
-from e2e.scheduler.conftest import House, house_on, room_in
+from e2e.cluster.resources import PODS, TRAINJOBS, Obj
+from e2e.scheduler.conftest import House
 from e2e.scheduler.teams import (
     FOLLOWED,
     Job,
+    bare,
     complete,
     events_of,
     failures,
+    has_failed,
+    has_node,
     lives,
     make_queue,
     on_nodes,
@@ -22,26 +18,6 @@ from e2e.scheduler.teams import (
     submit,
     suspensions,
 )
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def teams(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
-    """Return a chain with one node of eight GPUs, of which a team owns all, and one none."""
-    async with house_on("test-teams", tmp_path_factory.mktemp("teams"), 1, 8) as shared:
-        await make_queue(shared.cluster, "owner", 8)
-        await make_queue(shared.cluster, "borrower", 0)
-        yield shared
-        if failed(request.config):
-            shared.cluster.keep_logs()
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def court(teams: House) -> AsyncIterator[str]:
-    """Return a namespace of the test's own in there."""
-    async with room_in(teams) as name:
-        yield name
 
 
 async def test_who_is_reclaimed_five_times_reaches_complete(teams: House, court: str) -> None:
@@ -80,9 +56,59 @@ async def test_who_loses_its_pods_instead_is_failed(teams: House, court: str) ->
         await submit(cluster, court, Job("victim", "borrower", 8))
         await seen.until(on_nodes("victim", 8), "it runs")
         await cluster.api.kill_pods(court)
+        await seen.until(has_failed("victim"), "it has failed for good", 60)
 
-        def is_failed(state: object) -> bool:
-            jobs = [it for it in seen.of(TRAINJOBS) if it["metadata"]["name"] == "victim"]
-            return any(condition(it, "Failed") for it in jobs)
 
-        await seen.until(is_failed, "it has failed for good", 60)
+async def test_two_teams_lend_and_give_back(teams: House, court: str) -> None:
+    """Only who came last goes; when the other team is done it goes on, and all are Complete."""
+    cluster = teams.cluster
+    for team in ("left", "right"):
+        await make_queue(cluster, team, 4)
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        for name, run_for in (("first", "12s"), ("second", "6s")):
+            await submit(cluster, court, Job(name, "left", 4, run_for))
+            await seen.until(on_nodes(name, 4), f"{name} runs")
+        await submit(cluster, court, Job("guest", "right", 4, "3s"))
+        await seen.until(on_nodes("guest", 4), "the other team has what it owns")
+        await seen.until(on_nodes("second", 0), "whoever came last made room")
+        await seen.until(complete("guest", "first", "second"), "all are Complete", 60)
+        history = seen.history()
+
+    times = {name: suspensions(history, name) for name in ("first", "second", "guest")}
+    assert times == {"first": 0, "second": 1, "guest": 0}
+
+
+async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, court: str) -> None:
+    """By priority, and of those with less of it whoever came last."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        for name in ("old", "new"):
+            await submit(cluster, court, Job(name, "owner", 4, "8s", priority="train"))
+            await seen.until(on_nodes(name, 4), f"{name} runs")
+        await submit(cluster, court, Job("urgent", "owner", 4, "2s", priority="inference"))
+        await seen.until(on_nodes("urgent", 4), "whoever matters more runs")
+        await seen.until(complete("urgent", "old", "new"), "all are Complete", 60)
+        history = seen.history()
+        told = await events_of(cluster, court, "new")
+
+    assert [suspensions(history, name) for name in ("old", "new", "urgent")] == [0, 1, 0]
+    assert "its priority is 125, and here it is 50" in told["Evicted"]
+
+
+async def test_pods_of_others_are_marked_and_deleted(teams: House, court: str) -> None:
+    """A pod on its own has nobody to suspend it; it is told why, and a bare claimant is served."""
+    cluster = teams.cluster
+    async with cluster.timeline(PODS, namespace=court) as seen:
+        await cluster.api.create(bare(court, "lodger", "borrower", 8))
+        await seen.until(has_node("lodger"), "it runs")
+        await cluster.api.create(bare(court, "landlord", "owner", 8))
+        await seen.until(has_node("landlord"), "its room is another's")
+        history = seen.history()
+
+    marked = [it.obj for it in history if it.key.name == "lodger" and _targets(it.obj)]
+    assert [it["reason"] for it in _targets(marked[0])] == ["PreemptionByScheduler"]
+
+
+def _targets(pod: Obj) -> list[Obj]:
+    conditions = pod["status"].get("conditions", ())
+    return [it for it in conditions if it["type"] == "DisruptionTarget"]

@@ -9,7 +9,7 @@ is on the TrainJob itself: whoever leads next goes on from there.
 1. Suspension and record are applied under a field manager of their own, and resuming is applying
    nothing: what we owned goes, and what somebody else wants too stays.
 2. A user's wish counts when it can be seen: somebody else owns the suspension too, the manifest
-   last applied asks for it, or our record was taken away.
+   last applied asks for it, our record was taken away, or it was told to run.
 3. A JobSet that does not follow in time is let alone again, and that is said.
 4. Who cannot be suspended is never evicted in another way.
 """
@@ -169,6 +169,9 @@ class Suspender:
                 return Requeue.after(_LOOK_S)  # not seen yet, or taken away by its user
             self._since_s.pop(key, None)
             return None
+        if not job.spec.suspend:
+            self._refuse(key, "it was told to run while it was to make room")
+            return await self._resume(job)
         jobset = self._live.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
             if waited_s < _FOLLOWS_S:

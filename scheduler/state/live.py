@@ -5,7 +5,7 @@ meanwhile it goes on here, and what a plan relied on and is no more is found by 
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from scheduler.state.assumed import Assumed
@@ -195,11 +195,27 @@ class Live:
         return pod is not None and bool(pod.metadata.deletion_timestamp)
 
     def refuse(self, job: Key, why: str | None) -> None:
-        """STUB"""
+        """Let nobody take from a TrainJob, or anybody again; whoever was to go stays."""
+        if why is None:
+            return
+        going = [one for departures in self.leaving.values() for one in departures]
+        for one in going:
+            if any(self._is_of(group, job) for group in one.groups):
+                self._stays(one.pods)
+
+    def _is_of(self, group: Key, job: Key) -> bool:
+        """Say whether a group is of a TrainJob, whose JobSet is called like it."""
+        known = self.cluster.pod_groups.get(group)
+        owners = known.metadata.owner_references if known else ()
+        return group.namespace == job.namespace and any(it.name == job.name for it in owners)
 
     def forget_departures(self, claimant: Key) -> None:
         """Take back that some go for a group."""
-        for pod in (pod for one in self.leaving.pop(claimant, ()) for pod in one.pods):
+        for one in self.leaving.pop(claimant, ()):
+            self._stays(one.pods)
+
+    def _stays(self, pods: Iterable[Key]) -> None:
+        for pod in pods:
             self.assumed.forget_eviction(pod)
             self._lay_pod(pod)
 

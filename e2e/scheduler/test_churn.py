@@ -1,0 +1,41 @@
+"""Two teams that want more than there is, all the time: everybody is done in the end."""
+
+import asyncio
+from random import Random
+from typing import Final
+
+from e2e.scheduler.conftest import House
+from e2e.scheduler.teams import (
+    FOLLOWED,
+    Job,
+    complete,
+    failures,
+    make_queue,
+    submit,
+    suspensions,
+)
+
+_JOBS: Final = 50
+_MOST: Final = 6  # times that one of them makes room, while others come all the time
+
+
+async def test_fifty_trainjobs_of_two_teams_are_all_done(teams: House, court: str) -> None:
+    """Nobody is failed, lost or sent off without end, and nothing of ours is left."""
+    cluster, lot = teams.cluster, Random(8)  # noqa: S311 - the same each time
+    for name in ("east", "west"):
+        await make_queue(cluster, name, 4)
+    names = [f"job-{i:02}" for i in range(_JOBS)]
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        for i, name in enumerate(names):
+            team = ("east", "west")[i // 5 % 2]  # in bursts, so that one borrows from the other
+            run_for = f"{lot.randint(1, 4)}s"
+            await submit(cluster, court, Job(name, team, lot.choice((1, 2, 3, 4)), run_for))
+            await asyncio.sleep(lot.random())
+        await seen.until(complete(*names), "all are Complete", 240)
+        history = seen.history()
+        counted = [failures(seen.state, name) for name in names]
+
+    times = {name: suspensions(history, name) for name in names}
+    assert counted == [(0, 0)] * _JOBS
+    assert sum(times.values()), "nobody made room: the test shows nothing"
+    assert max(times.values()) <= _MOST, times

@@ -1,0 +1,102 @@
+"""What may happen while room is taken back: crashes, and mistakes of those who run the cluster."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+
+from e2e.cluster.resources import TRAINJOBS
+from e2e.cluster.timeline import State
+from e2e.conftest import make_namespace
+from e2e.front.install import QUEUES
+from e2e.scheduler.conftest import House, house_on
+from e2e.scheduler.teams import (
+    FOLLOWED,
+    Job,
+    complete,
+    failures,
+    has_left,
+    is_suspended,
+    make_queue,
+    on_nodes,
+    resumptions,
+    submit,
+    suspensions,
+)
+
+_TIMES = 20
+_LONG_ENOUGH_S = 6.0  # for several plans, also without news
+
+
+async def test_killed_between_suspend_and_resume(teams: House, court: str) -> None:
+    """Twenty times: whoever leads next resumes it, and nothing of ours stays behind."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        await submit(cluster, court, Job("victim", "borrower", 8, "8s"))
+        for i in range(_TIMES):
+            await seen.until(on_nodes("victim", 8), f"the borrower runs, killed {i} times", 60)
+            await submit(cluster, court, Job(f"owner-{i}", "owner", 8, "1s"))
+            await seen.until(is_suspended("victim"), "it makes room")
+            await teams.scheduler.kill()
+            await teams.scheduler.start()
+            await seen.until(complete(f"owner-{i}"), "whoever owns the GPUs has run", 60)
+        await seen.until(complete("victim"), "the borrower is Complete", 60)
+        history = seen.history()
+
+        assert failures(seen.state, "victim") == (0, 0)
+        assert has_left("victim", "trainer-kai.dev/evicted-by")(seen.state)
+    assert (suspensions(history, "victim"), resumptions(history, "victim")) == (_TIMES, _TIMES)
+
+
+async def test_nobody_goes_while_a_queue_is_missing(teams: House, court: str) -> None:
+    """The tree is deleted by mistake: all that runs goes on, and claims wait until it is back."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        await submit(cluster, court, Job("victim", "borrower", 8, "20s"))
+        await seen.until(on_nodes("victim", 8), "the borrower runs")
+        for name in ("owner", "borrower"):
+            await cluster.api.delete(QUEUES, None, name)
+        await submit(cluster, court, Job("claim", "owner", 8, "1s"))
+        await asyncio.sleep(_LONG_ENOUGH_S)
+        await make_queue(cluster, "owner", 8)
+        await asyncio.sleep(_LONG_ENOUGH_S)
+        assert on_nodes("victim", 8)(seen.state)
+        await make_queue(cluster, "borrower", 0)
+        await seen.until(complete("claim", "victim"), "both are Complete", 90)
+        history = seen.history()
+
+    assert suspensions(history, "victim") == 1
+
+
+async def test_a_mistake_does_not_empty_a_cluster(tmp_path: Path) -> None:
+    """All of it is claimed at once: within a minute 64 GPUs are taken back, and no more."""
+    async with house_on("test-breaker", tmp_path, 2, 64) as house:
+        cluster = house.cluster
+        await make_queue(cluster, "owner", 128)
+        await make_queue(cluster, "borrower", 0)
+        room = "mistake"
+        await make_namespace(cluster, room)
+        async with cluster.timeline(*FOLLOWED, namespace=room) as seen:
+            for i in range(16):
+                await submit(cluster, room, Job(f"b{i}", "borrower", 1, gpus=8))
+            await seen.until(lambda state: running(state, "b") == 16, "all borrowers run", 60)
+            for i in range(16):
+                await submit(cluster, room, Job(f"o{i}", "owner", 1, gpus=8))
+            await seen.until(lambda state: running(state, "o") == 8, "some owners run", 60)
+            await asyncio.sleep(_LONG_ENOUGH_S)
+            assert (running(seen.state, "b"), running(seen.state, "o")) == (8, 8)
+            (line,) = [it for it in await metrics(house) if it.startswith("trainer_kai_claims_")]
+            assert float(line.split()[-1]) >= 8
+
+
+def running(state: State, begin: str) -> int:
+    """Return how many TrainJobs of such a name have their one pod running."""
+    jobs = [key.name for key in state if key.resource == TRAINJOBS and key.name.startswith(begin)]
+    return sum(on_nodes(name, 1)(state) for name in jobs)
+
+
+async def metrics(house: House) -> list[str]:
+    """Return what the scheduler counts, line by line."""
+    url = house.scheduler.ready_url.replace("/readyz", "/metrics")
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return (await answer.text()).splitlines()

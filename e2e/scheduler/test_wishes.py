@@ -1,0 +1,108 @@
+"""What others do to a TrainJob while it makes room for somebody: their wish counts."""
+
+from typing import Any
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import TRAINJOBS, Obj
+from e2e.cluster.timeline import Timeline
+from e2e.scheduler.conftest import House
+from e2e.scheduler.teams import (
+    FOLLOWED,
+    Job,
+    complete,
+    has_left,
+    is_suspended,
+    on_nodes,
+    submit,
+    suspensions,
+)
+
+_RECORD = "trainer-kai.dev/evicted-by"
+_USER = "argocd-controller"
+
+
+async def evict(cluster: Cluster, room: str, seen: Timeline) -> Obj:
+    """Have a borrower make room for an owner; return its manifest at the moment it is asked to."""
+    manifest = await submit(cluster, room, Job("victim", "borrower", 8, "3s"), _USER)
+    await seen.until(on_nodes("victim", 8), "the borrower runs")
+    await submit(cluster, room, Job("owner", "owner", 8, "2s"))
+    await seen.until(is_suspended("victim"), "it is to make room")
+    return manifest
+
+
+def with_suspend(manifest: Obj, *, value: bool) -> Obj:
+    """Return a manifest that says whether it is suspended."""
+    return {**manifest, "spec": {**manifest["spec"], "suspend": value}}
+
+
+async def annotations(cluster: Cluster, room: str) -> dict[str, Any]:
+    """Return the annotations of the one who made room."""
+    job = await cluster.api.get(TRAINJOBS, room, "victim")
+    found: dict[str, Any] = job["metadata"].get("annotations", {})
+    return found
+
+
+async def test_who_is_to_be_suspended_stays_so(teams: House, court: str) -> None:
+    """Its user applies that meanwhile: nothing of ours is left, and it goes on when told to."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        manifest = await evict(cluster, court, seen)
+        await cluster.api.apply(with_suspend(manifest, value=True), _USER)
+        await seen.until(complete("owner"), "the owner is done", 60)
+        await seen.until(has_left("victim", _RECORD), "we have let go of it")
+        assert is_suspended("victim")(seen.state)
+        await cluster.api.apply(with_suspend(manifest, value=False), _USER)
+        await seen.until(complete("victim"), "it is Complete", 60)
+
+
+async def test_who_takes_the_record_away_keeps_it_suspended(teams: House, court: str) -> None:
+    """It is a wish as well, and we do not ask for it back."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        await evict(cluster, court, seen)
+        fields = {"metadata": {"annotations": {_RECORD: None}}}
+        await cluster.api.merge(TRAINJOBS, court, "victim", fields)
+        await seen.until(complete("owner"), "the owner is done", 60)
+        assert is_suspended("victim")(seen.state)
+        await cluster.api.merge(TRAINJOBS, court, "victim", {"spec": {"suspend": False}})
+        await seen.until(complete("victim"), "it is Complete", 60)
+
+
+async def test_who_is_applied_anew_by_its_repository_comes_back(teams: House, court: str) -> None:
+    """Again and again, as those do that keep a cluster like a repository."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        manifest = await evict(cluster, court, seen)
+        for _ in range(3):
+            await cluster.api.apply(manifest, _USER)
+        await seen.until(complete("owner", "victim"), "both are Complete", 60)
+        history = seen.history()
+
+    assert suspensions(history, "victim") == 1
+    assert _RECORD not in await annotations(cluster, court)
+
+
+async def test_who_is_told_to_run_meanwhile_waits_unsuspended(teams: House, court: str) -> None:
+    """Somebody sets it back at once: its new pods wait until the owner is done."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        manifest = await evict(cluster, court, seen)
+        await cluster.api.apply(with_suspend(manifest, value=False), _USER)
+        await seen.until(complete("owner", "victim"), "both are Complete", 60)
+
+    assert _RECORD not in await annotations(cluster, court)
+
+
+async def test_who_is_deleted_meanwhile_is_gone(teams: House, court: str) -> None:
+    """And so may be whoever it made room for: the borrower then has it back."""
+    cluster = teams.cluster
+    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+        await evict(cluster, court, seen)
+        await cluster.api.delete(TRAINJOBS, court, "victim", propagationPolicy="Foreground")
+        await seen.until(complete("owner"), "the owner is done", 60)
+        await submit(cluster, court, Job("second", "borrower", 8, "3s"))
+        await seen.until(on_nodes("second", 8), "another borrower runs")
+        await submit(cluster, court, Job("brief", "owner", 8))
+        await seen.until(is_suspended("second"), "it is to make room")
+        await cluster.api.delete(TRAINJOBS, court, "brief", propagationPolicy="Background")
+        await seen.until(complete("second"), "it has its room back, and is Complete", 60)
