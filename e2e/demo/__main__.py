@@ -1,7 +1,8 @@
 """Show the main job on a local real chain: `make demo`.
 
-Two teams share four nodes. What fits starts, whole; what does not is told why until another ends;
-a DeepSpeed job has its launcher's place kept. It ends by itself, with everything Complete. With
+Two teams own four nodes, and a third borrows them while they are idle. What fits starts, whole;
+what does not is told why until another ends, and who borrowed makes room; a DeepSpeed job has its
+launcher's place kept. It ends by itself, with everything Complete. With
 `--hold` the chain then stays until Ctrl-C, or until the process is terminated.
 """
 
@@ -45,7 +46,7 @@ _PATIENCE_S: Final = 90.0
 _BEGUN: Final = ("grouping begins", "scheduling begins")  # a first leader waits for others
 _SCENE: Final = """\
        4 nodes with 8 GPUs each. team-a is owed 16 of them and may not have more;
-       team-b is owed 16 and may have whatever is idle.
+       team-b is owed 16 and may have whatever is idle; guests are owed nothing, and may as well.
 """
 _TO_TRY: Final = """
 Everything stays up until Ctrl-C, or `kill {pid}`. In another shell:

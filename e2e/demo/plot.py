@@ -1,4 +1,4 @@
-"""What the demo submits: two teams, and five TrainJobs that do not all fit at once. Pure."""
+"""What the demo submits: three teams, and six TrainJobs that do not all fit at once. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -46,6 +46,7 @@ def _queue(name: str, quota: int, limit: int = -1, parent: str = "") -> Obj:
 
 
 TEAMS: Final = (
+    _queue("guests", 0),
     _queue("research", 32),
     _queue("team-a", 16, 16, "research"),
     _queue("team-b", 16, -1, "research"),
@@ -82,8 +83,9 @@ _TUNE: Final = Submission(
 )
 
 ACTS: Final = (
+    Act((), (Task(_torch("night", "guests", 2, "6s"), "torch, 2 nodes with 8 GPUs"),)),
     Act(
-        (),
+        ("night",),
         (
             Task(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),
             Task(_MOE, "DeepSpeed, 2 nodes with 4 GPUs, and a launcher once those are Ready"),

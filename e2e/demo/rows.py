@@ -15,6 +15,8 @@ __all__ = ["Ended", "Row", "ended", "is_over", "nodes_of", "rows_of"]
 _ENDS = ("Complete", "Failed")
 _RESERVED = "trainer-kai.dev/reserved"
 _STAGE = "trainer-kai.dev/stage"
+_RECORD = "trainer-kai.dev/evicted-by"
+_LEAVES = "leaves"
 
 
 class Row(NamedTuple):
@@ -56,7 +58,8 @@ class _Story:
     def go_on(self, at_s: float, row: Row, nodes: Sequence[str]) -> None:
         """Take note of how it is at a moment."""
         self._row = row
-        self._told = self._told or row.why
+        if row.state == _LEAVES or not self._told:
+            self._told = row.why
         self._nodes.update(nodes)
         if nodes and self._placed_s is None:
             self._placed_s = at_s
@@ -150,10 +153,13 @@ def ended(history: Sequence[Moment]) -> list[Ended]:
 
 def _row(state: State, job: Obj) -> Row:
     name, labels = job["metadata"]["name"], job["metadata"].get("labels", {})
+    record = job["metadata"].get("annotations", {}).get(_RECORD)
     queue, parts = labels.get(QUEUE, "-"), _parts(state, name)
     if not parts:
         return Row(name, queue, "-", "-", _end(job) or "accepted", "")
     last = parts[0].stage[1]
+    if record and not _end(job):
+        return Row(name, queue, "-", "-", _LEAVES, json.loads(record)["why"])
     if _end(job):
         return Row(name, queue, f"{last}/{last}", "-", _end(job), "")
     level = min((part.stage[0] for part in parts if not part.is_over), default=last)

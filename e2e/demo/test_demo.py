@@ -22,7 +22,7 @@ from e2e.cluster.timeline import Gap, Moment, Timeline, replay
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import GROUP
 
-_JOBS = ("llm", "moe", "tune", "sft", "eval")
+_JOBS = ("night", "llm", "moe", "tune", "sft", "eval")
 _RESERVED = "trainer-kai.dev/reserved"
 
 
@@ -47,8 +47,10 @@ async def test_the_demo_ends_with_everything_complete(
     assert "\x1b" not in run.text
     for job in _JOBS:
         assert re.search(rf"^ {job} .* Complete *$", run.text, re.MULTILINE), run.text
-    [took_s] = re.findall(r"All 5 TrainJobs are Complete after ([0-9.]+) s", run.text)
+    [took_s] = re.findall(r"All 6 TrainJobs are Complete after ([0-9.]+) s", run.text)
     assert float(took_s) <= 90
+    assert re.search(r" night +leaves +default/moe gets its room", run.text), run.text
+    assert "WaitingForVictims" in _told(run.moments, "moe")
     assert "ExceedsLimit" in _told(run.moments, "sft")
     assert "NoCapacity" in _told(run.moments, "eval")
     _check_the_launcher(run.moments)

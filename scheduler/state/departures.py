@@ -8,6 +8,7 @@ from scheduler.core.decision import Action, Eviction
 from scheduler.core.model import Queues, Unit
 from scheduler.state.encoded import Encoded
 from trainer_kai.api.meta import Key
+from trainer_kai.policy.names import owner_name
 
 __all__ = ["Departure", "departure_of", "waiting_for"]
 
@@ -27,8 +28,7 @@ class Departure(NamedTuple):
     @property
     def title(self) -> str:
         """Return who leaves, as others are told."""
-        more = f" and {len(self.groups) - 1} more" if len(self.groups) > 1 else ""
-        return f"{self.groups[0]}{more} ({self.action})"
+        return f"{_called(self.groups[0])} ({self.action})"
 
 
 def departure_of(encoded: Encoded, one: Eviction) -> Departure:
@@ -42,9 +42,13 @@ def departure_of(encoded: Encoded, one: Eviction) -> Departure:
         pods=tuple(encoded.pods[row] for row in one.pods),
         action=one.action.title,
         claimant=claimant,
-        why=f"{claimant} gets its room: {why}",
+        why=f"{_called(claimant)} gets its room: {why}",
         gpus=one.gpus,
     )
+
+
+def _called(group: Key) -> str:
+    return f"{group.namespace}/{owner_name(group.name)}"
 
 
 def waiting_for(pods: int, nodes: int, departures: Sequence[Departure]) -> str:

@@ -15,6 +15,7 @@ from scheduler.shell.cycle import Cycle
 from scheduler.state.live import Live
 from tests.support.clock import VirtualClock
 from trainer_kai.api.decode import decode
+from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.node import Node
@@ -22,6 +23,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.storage import PersistentVolumeClaim, StorageClass
+from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.client import Client, Unobserved
@@ -40,6 +42,8 @@ _KINDS: Final[dict[str, tuple[str, type]]] = {
     "PersistentVolumeClaim": ("persistentvolumeclaims", PersistentVolumeClaim),
     "StorageClass": ("storageclasses", StorageClass),
     "Namespace": ("namespaces", Namespace),
+    "TrainJob": ("trainjobs", TrainJob),
+    "JobSet": ("jobsets", JobSet),
 }
 
 
@@ -127,6 +131,8 @@ class FakeCluster:
         body = json.loads(request.body or b"{}")
         if sub == "binding":
             what = f"bind {name} to {body['target']['name']}"
+        if ("dryRun", "All") in request.query:
+            what = f"try {what}"
         refusal = self.refuse(what)
         if isinstance(refusal, Exception):
             raise refusal
@@ -159,6 +165,8 @@ class FakeCluster:
                 return _refused(409)
             body = {"spec": {"nodeName": body["target"]["name"]}}
         self.wrote.append(Wrote(what, body))
+        if what.startswith("try"):
+            return _answer(fields, 200)
         if what.startswith("delete") and not self.keeps_pods:
             self.delete(kind, name)
             return _answer(fields, 200)
@@ -184,6 +192,10 @@ def _hear(live: Live, kind: str, name: str, fields: Fields | None) -> frozenset[
     seen = decode(_KINDS[kind][1], json.dumps(fields).encode()) if fields else None
     cluster = live.cluster
     match kind:
+        case "TrainJob":
+            return live.put(cluster.trainjobs, Key("ns", name), seen)
+        case "JobSet":
+            return live.put(cluster.jobsets, Key("ns", name), seen)
         case "Pod":
             return live.pod(Key("ns", name), seen)
         case "PodGroup":

@@ -5,19 +5,30 @@ a pod, so that admission can name a pod's group without reading anything.
 """
 
 import hashlib
+import re
 from typing import Final
 
-__all__ = ["MAIN", "group_name", "leaf_name", "leaf_prefix"]
+__all__ = ["MAIN", "group_name", "leaf_name", "leaf_prefix", "owner_name"]
 
 MAIN: Final = "Main"  # of a JobSet that is one group; no replicatedJob can be called so
 
 _MAX_OWN: Final = 48  # characters, that with "-replica-" and an index it is still a label's value
+_GROUP: Final = re.compile(r"pg-(?P<owner>.+)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.+)?")
 _KEPT: Final = 39  # the rest is for what tells it apart
 
 
 def group_name(jobset: str, uid: str, suffix: str) -> str:
     """Return the name of a group; the suffix tells the groups of one JobSet apart."""
     return f"pg-{jobset}-{uid}" if suffix == MAIN else f"pg-{jobset}-{uid}-{suffix}"
+
+
+def owner_name(group: str) -> str:
+    """Return what a group was made for, by its name: a JobSet, which is called like its TrainJob.
+
+    It is for people only; a group that is called otherwise is its own.
+    """
+    found = _GROUP.fullmatch(group)
+    return found["owner"] if found else group
 
 
 def leaf_name(replicated_job: str, index: int | str) -> str:

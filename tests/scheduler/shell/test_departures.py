@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.scheduler.shell.conftest import House
-from tests.support.clusters import group, node, pod, queue
+from tests.support.clusters import group, made, node, pod, queue
 
 _SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
@@ -18,6 +18,23 @@ def gang_in(queue_name: str, name: str, count: int, *, at: str = "") -> list[dic
     """Return a gang of pods with one GPU each, on a node or waiting."""
     pods = [pod(f"{name}{i}", name, node=at) for i in range(count)]
     return [group(name, minMember=count, queue=queue_name), *pods]
+
+
+def trainjob(name: str, at: str) -> list[dict[str, Any]]:
+    """Return a TrainJob that runs two pods on a node, and what Trainer and we made of it."""
+    jobs = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": name}
+    sets = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name}
+    own = {"uid": name, "ownerReferences": [{**jobs, "uid": name, "controller": True}]}
+    job = {"kind": "Job", "apiVersion": "batch/v1", "name": f"{name}-n-0", "uid": f"{name}-n-0"}
+    owners = {"ownerReferences": [{**sets, "uid": name, "controller": True}]}
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "n", "jobset.sigs.k8s.io/job-index": "0"}
+    members = {"ownerReferences": [{**job, "controller": True}]}
+    return [
+        made("TrainJob", name, {"uid": name}, spec={"runtimeRef": {"name": "r"}}),
+        made("JobSet", name, own, spec={}),
+        group(f"pg-{name}", minMember=2, queue="borrower", meta=owners),
+        *(pod(f"{name}{i}", f"pg-{name}", node=at, labels=labels, meta=members) for i in range(2)),
+    ]
 
 
 def borrowed(house: House, count: int = 2) -> None:
@@ -91,6 +108,22 @@ async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(house: Hou
         "annotations", {}
     )
     assert {"l0", "l1"} <= house.api.where().keys()
+
+
+async def test_nobody_goes_unless_all_can(house: House) -> None:
+    """One of two cannot be deleted now; what is promised is decided anew."""
+    house.api.put(owed("lender", 4), owed("borrower", 0), node("a", gpu=2), node("b", gpu=2))
+    house.api.put(*trainjob("x", "a"), *trainjob("y", "b"))
+    house.api.put(*gang_in("lender", "l", 4))
+    dry = [422]
+    house.api.refuse = lambda what: dry.pop() if what == "try patch trainjobs y" and dry else None
+    async with house.leading():
+        await house.passes(5)
+        assert not dry
+        assert not [it for it in house.api.said() if it == "patch trainjobs x"]
+        await house.passes(60)  # it may be asked again
+
+    assert {"patch trainjobs x", "patch trainjobs y"} <= {*house.api.said()}
 
 
 async def test_only_so_much_is_taken_at_a_time(house: House) -> None:

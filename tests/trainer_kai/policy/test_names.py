@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api.syntax import dns_label_fault
-from trainer_kai.policy.names import MAIN, group_name, leaf_name, leaf_prefix
+from trainer_kai.policy.names import MAIN, group_name, leaf_name, leaf_prefix, owner_name
 
 UID = "11111111-2222-3333-4444-555555555555"
 LONG = "trainer-" * 6 + "worker"  # 54 characters; a Job called x-LONG-0 is allowed
@@ -42,3 +42,10 @@ def test_leaves(case: Case[tuple[str, int | str], str]) -> None:
 def test_long_names_differ_where_their_replicated_jobs_do() -> None:
     """Also when they differ only where they are cut."""
     assert leaf_name(f"{LONG}a", 0) != leaf_name(f"{LONG}b", 0)
+
+
+def test_what_people_read_of_a_group() -> None:
+    """Its JobSet, whatever tells it apart; a name of another make is itself."""
+    for suffix in (MAIN, "node", "a-b"):
+        assert owner_name(group_name("my-job", UID, suffix)) == "my-job"
+    assert owner_name("pg-by-hand") == "pg-by-hand"
