@@ -61,6 +61,7 @@ class Displacement:
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0}
         self.served: Final[set[int]] = set()  # who took what
         self._losers: Final[set[int]] = set()
+        self._wanted: Final[dict[tuple[int, ...], dict[int, int]]] = {}  # pods by shape
         self._seatings: Final[dict[int, Seating]] = {}
 
     @cached_property
@@ -179,8 +180,8 @@ class Displacement:
     def has_slots(self, row: int) -> bool:
         """Say whether a unit would give up slots, which no other has."""
         progress = self.allocation.progress(row)
-        parts = self.allocation.next[row].parts
-        return any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
+        parts = [part for part in self.allocation.next[row].parts if part.leaf.slots]
+        return any(progress.slots(part.leaf) for part in parts)
 
     def ask(self, row: int) -> Ask:
         """Return what a unit wants next."""
@@ -188,7 +189,9 @@ class Displacement:
         parts, _, shapes, _ = allocation.next[row]
         progress = allocation.progress(row)
         has_slots = self.has_slots(row)
-        wanted = {shape: shapes.count(shape) for shape in {*shapes}}
+        wanted = self._wanted.get(shapes)
+        if wanted is None:
+            wanted = self._wanted[shapes] = {shape: shapes.count(shape) for shape in {*shapes}}
         unmoved = all(allocation.placer.field(shape).is_unmoved for shape in wanted)
         return Ask(
             unit=row,
