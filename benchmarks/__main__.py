@@ -23,6 +23,7 @@ from trainer_kai.kube import loop
 
 _ALL: Final = {
     "core": core,
+    "victims": victims,
     "encode": encode,
     "state": state,
     "beside": beside,
@@ -36,7 +37,6 @@ _ALL: Final = {
 _BY_NAME: Final = {
     "scheduled": scheduled,  # `make bench-chain`: it takes long
     "arrive": arrive,
-    "victims": victims,  # at the edge of its limits
 }
 _WITHOUT_CHAIN: Final = {
     "core",

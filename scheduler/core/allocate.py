@@ -37,7 +37,7 @@ from scheduler.core.place import Failure, Placer
 from scheduler.core.policy import Policies, Refusal
 from scheduler.core.usage import Amounts, Usage
 
-__all__ = ["Allocation", "Step"]
+__all__ = ["Allocation"]
 
 _FRESH: Final = Progress()
 _ROOM: Final = frozenset({"room", "nodes"})
@@ -87,6 +87,11 @@ class Allocation:
         """Return the order in which some units have their turns."""
         line = by_queue((self.snapshot.units[row].queue, self.next[row].key) for row in rows)
         return Turns(self.snapshot.queues, self.keys.key, self._asked, line)
+
+    def key(self, row: int, at: int) -> UnitKeyOf:
+        """Return the place in its queue of a unit that stands so."""
+        unit = self.snapshot.units[row]
+        return (*[of(unit, at) for of in self.policies.unit_order], row)
 
     def progress(self, row: int) -> Progress:
         """Return what was placed of a unit so far."""
@@ -229,9 +234,8 @@ class Allocation:
 
     def _step(self, row: int, parts: Chunk, progress: Progress, at: int) -> Step:
         shapes = self.placer.shapes(parts)
-        unit = self.snapshot.units[row]
-        key = (*[of(unit, at) for of in self.policies.unit_order], row)
-        return Step(parts, self._amounts(parts, shapes, progress), shapes, key)
+        amounts = self._amounts(parts, shapes, progress)
+        return Step(parts, amounts, shapes, self.key(row, at))
 
     def _amounts(self, parts: Chunk, asked: tuple[int, ...], progress: Progress) -> Amounts:
         """Return what a chunk adds to what its queue has: slots that are given up come off."""

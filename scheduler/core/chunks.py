@@ -192,13 +192,18 @@ def _counts(leaf: Leaf, progress: Progress) -> tuple[int, int, int]:
     """Return members, waiting pods, and pods that neither exist nor have a slot."""
     placed = progress.pods.get(leaf.name, 0)
     foreseen = progress.later.get(leaf.name, 0)
-    unclaimed = max(0, len(leaf.slots) - len(leaf.waiting))
-    members = leaf.there + leaf.succeeded + unclaimed + placed + foreseen
-    return members, len(leaf.waiting) - placed, max(0, leaf.later - unclaimed - foreseen)
+    later = max(0, leaf.later - _unclaimed(leaf) - foreseen)
+    return _members(leaf, progress), len(leaf.waiting) - placed, later
 
 
 def _members(leaf: Leaf, progress: Progress) -> int:
-    return _counts(leaf, progress)[0]
+    placed = progress.pods.get(leaf.name, 0) + progress.later.get(leaf.name, 0)
+    return leaf.there + leaf.succeeded + _unclaimed(leaf) + placed
+
+
+def _unclaimed(leaf: Leaf) -> int:
+    """Return how many slots no waiting pod has come for."""
+    return max(0, len(leaf.slots) - len(leaf.waiting)) if leaf.slots else 0
 
 
 def _of_leaf(leaf: Leaf, progress: Progress) -> Part | None:

@@ -16,7 +16,6 @@ from scheduler.core.decision import Action, Eviction, NodeNumbers, QuotaNumbers,
 from scheduler.core.gone import Ask, Gone, Leave
 from scheduler.core.line import Block, Line
 from scheduler.core.model import NONE, Kind, Verdict
-from scheduler.core.order import UnitKeyOf
 from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
@@ -62,6 +61,7 @@ class Displacement:
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0, "withheld": 0}
         self.served: Final[set[int]] = set()  # who took what
         self._losers: Final[set[int]] = set()
+        self._wanted: Final[dict[tuple[int, ...], dict[int, int]]] = {}  # pods by shape
         self._seatings: Final[dict[int, Seating]] = {}
 
     @cached_property
@@ -84,7 +84,7 @@ class Displacement:
     @cached_property
     def tenants(self) -> Tenants:
         """Return those who could lose something: nobody who has just been given something."""
-        return Tenants(self.allocation.snapshot, self.admitted, self._key)
+        return Tenants(self.allocation.snapshot, self.admitted, self.allocation.key)
 
     @cached_property
     def line(self) -> Line:
@@ -92,7 +92,23 @@ class Displacement:
         allocation = self.allocation
         return Line(allocation.snapshot.queues, allocation.keys, self.tenants.blocks)
 
-    def claimants(self) -> Iterator[int]:
+    def let_claim(self, pursue: Callable[[int], bool], *, by_priority: bool) -> None:
+        """Let everybody claim, one chunk each; not who asks for what was just refused.
+
+        Whether priority makes a difference depends on the action. Who has slots is like no other.
+        """
+        hopeless: dict[tuple[int, int, tuple[int, ...], bool, int], int] = {}
+        admissions = self.allocation.admissions
+        for row in self._claimants():
+            unit, step = self.allocation.snapshot.units[row], self.allocation.next[row]
+            priority = unit.priority if by_priority else 0
+            own = row if self.has_slots(row) else NONE
+            claim = unit.queue, priority, step.shapes, unit.is_preemptible, own
+            made = len(admissions)
+            if hopeless.get(claim) != made and not pursue(row):
+                hopeless[claim] = made
+
+    def _claimants(self) -> Iterator[int]:
         """Yield the units that could be helped by taking something from others, in their turns."""
         allocation, units = self.allocation, self.allocation.snapshot.units
         left = {row for row, one in allocation.rejections.items() if _is_curable(one)}
@@ -167,8 +183,8 @@ class Displacement:
     def has_slots(self, row: int) -> bool:
         """Say whether a unit would give up slots, which no other has."""
         progress = self.allocation.progress(row)
-        parts = self.allocation.next[row].parts
-        return any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
+        parts = [part for part in self.allocation.next[row].parts if part.leaf.slots]
+        return any(progress.slots(part.leaf) for part in parts)
 
     def ask(self, row: int) -> Ask:
         """Return what a unit wants next."""
@@ -176,7 +192,9 @@ class Displacement:
         parts, _, shapes, _ = allocation.next[row]
         progress = allocation.progress(row)
         has_slots = self.has_slots(row)
-        wanted = {shape: shapes.count(shape) for shape in {*shapes}}
+        wanted = self._wanted.get(shapes)
+        if wanted is None:
+            wanted = self._wanted[shapes] = {shape: shapes.count(shape) for shape in {*shapes}}
         unmoved = all(allocation.placer.field(shape).is_unmoved for shape in wanted)
         return Ask(
             unit=row,
@@ -244,10 +262,6 @@ class Displacement:
         self._losers.update(self.tenants.units[block])
         for gone in self.tenants.lose(block):
             self.line.drop(gone)
-
-    def _key(self, row: int, at: int) -> UnitKeyOf:
-        unit = self.allocation.snapshot.units[row]
-        return (*[of(unit, at) for of in self.allocation.policies.unit_order], row)
 
 
 def _is_curable(rejection: Rejection) -> bool:

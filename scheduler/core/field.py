@@ -78,7 +78,7 @@ class Field:
         if is_out_of_date or (len(moves) - self._seen) * _FEW > len(self.fixed):
             self._look_at_all()
             return
-        for node in moves[self._seen :]:
+        for node in set(moves[self._seen :]):
             self._look_at(node)
         self._seen = len(moves)
 
@@ -121,8 +121,12 @@ class Field:
             )
             score = self._liking(seats)
         row = node // self._width
+        was, top = self._scores[node], self._tops[row]
         self._scores[node] = score
-        self._tops[row] = self._rows[row].max()
+        if score >= top:
+            self._tops[row] = score
+        elif was == top:
+            self._tops[row] = self._rows[row].max()
 
     def _liking(self, seats: Seats) -> float:
         """Return how much the nodes are liked: of all of them an array, of one a number."""

@@ -98,10 +98,11 @@ class QueueKeys:
 
 
 def _dominant(cpu: int, memory: int, gpu: int, whole: list[float]) -> float:
+    of_cpu, of_memory, of_gpu = whole
     return max(
-        cpu / whole[0] if whole[0] > 0 else cpu * _MUCH,
-        memory / whole[1] if whole[1] > 0 else memory * _MUCH,
-        gpu / whole[2] if whole[2] > 0 else gpu * (_MUCH / _DEVICE),
+        cpu / of_cpu if of_cpu > 0 else cpu * _MUCH,
+        memory / of_memory if of_memory > 0 else memory * _MUCH,
+        gpu / of_gpu if of_gpu > 0 else gpu * (_MUCH / _DEVICE),
     )
 
 

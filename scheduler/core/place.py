@@ -141,8 +141,9 @@ class Placer:
         return field.best()
 
     def _postponed(self, seat: _Seat) -> _Seat:
-        if seat.is_now:
-            self.ledger.postpone(seat.node, seat.shape)
+        if not seat.is_now:
+            return seat
+        self.ledger.postpone(seat.node, seat.shape)
         return seat._replace(is_now=False)
 
 

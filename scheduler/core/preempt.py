@@ -4,7 +4,6 @@ from typing import Final
 
 from scheduler.core.decision import Action
 from scheduler.core.displace import Displacement, Headroom
-from scheduler.core.model import NONE
 
 __all__ = ["Preempt"]
 
@@ -18,17 +17,7 @@ class Preempt:
 
     def run(self) -> None:
         """Let everybody take his turn, one chunk each."""
-        units = self._allocation.snapshot.units
-        hopeless: dict[tuple[int, int, tuple[int, ...], bool, int], int] = {}
-        for row in self._made.claimants():
-            unit, step = units[row], self._allocation.next[row]
-            own = row if self._made.has_slots(row) else NONE
-            ground = unit.queue, unit.priority, step.shapes, unit.is_preemptible, own
-            made = len(self._allocation.admissions)
-            if hopeless.get(ground) == made:
-                continue
-            if not self._pursue(row):
-                hopeless[ground] = made
+        self._made.let_claim(self._pursue, by_priority=True)
 
     def _pursue(self, row: int) -> bool:
         made, units = self._made, self._allocation.snapshot.units

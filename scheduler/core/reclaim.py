@@ -1,18 +1,17 @@
 """The action reclaim: queues take back what is theirs from queues that have more than that."""
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from scheduler.core.decision import Action
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
-from scheduler.core.model import NONE, Kind, Verdict
-from scheduler.core.order import QueueKeys, by_queue
+from scheduler.core.model import Kind
+from scheduler.core.order import QueueKeys
 from scheduler.core.rights import Bounds, Claim, Rights, Taking
 from scheduler.core.usage import Amounts
+from scheduler.core.waiting import Waiting
 
 __all__ = ["Reclaim"]
-
-Ground: TypeAlias = tuple[int, tuple[int, ...], Amounts, bool, int]
 
 
 class Reclaim:
@@ -22,23 +21,16 @@ class Reclaim:
         self._made: Final = displacement
         self._allocation: Final = displacement.allocation
         self._bounds: Final = Bounds(self._allocation.snapshot.queues, self._allocation.due)
-        self._hopeless: Final[dict[Ground, int]] = {}  # after how many admissions
-        self._before: Final = _Waiting(displacement)
+        self._before: Final = Waiting(displacement)
 
     def run(self) -> None:
         """Let everybody claim what is due to it, one chunk each."""
-        for row in self._made.claimants():
-            unit, step = self._allocation.snapshot.units[row], self._allocation.next[row]
-            own = row if self._made.has_slots(row) else NONE
-            ground = unit.queue, step.shapes, step.amounts, unit.is_preemptible, own
-            made = len(self._allocation.admissions)
-            if self._hopeless.get(ground) == made:
-                continue
-            claim = Claim(unit.queue, step.amounts, not unit.is_preemptible)
-            if not self._pursue(row, claim):
-                self._hopeless[ground] = made
+        self._made.let_claim(self._pursue, by_priority=False)
 
-    def _pursue(self, row: int, claim: Claim) -> bool:
+    def _pursue(self, row: int) -> bool:
+        unit = self._allocation.snapshot.units[row]
+        amounts = self._allocation.next[row].amounts
+        claim = Claim(unit.queue, amounts, not unit.is_preemptible)
         rights = Rights(self._bounds, self._allocation.usage, claim)
         if not rights.has_claim:
             return False
@@ -59,43 +51,6 @@ class Reclaim:
         kind = Kind.GPU if rights.claim.amounts[Kind.GPU] else Kind.CPU
         missing = rights.claim.amounts[kind] - self._made.stock.most(rights, queues, kind)
         return missing <= 0 or missing <= self._made.free(kind)
-
-
-class _Waiting:
-    """Who waits in each queue, and so has its turn before others of it."""
-
-    def __init__(self, made: Displacement) -> None:
-        self._made: Final = made
-        self._allocation: Final = made.allocation
-        allocation = made.allocation
-        told = allocation.rejections
-        rows = [row for row in allocation.next if row in told]
-        units = allocation.snapshot.units
-        self._keys: Final = by_queue(
-            (units[row].queue, allocation.next[row].key)
-            for row in rows
-            if told[row].verdict > Verdict.PODS_MISSING
-        )
-        self._seen: Final = dict.fromkeys(self._keys, 0)
-        self._asks: Final[dict[int, set[Amounts]]] = {queue: set() for queue in self._keys}
-
-    def asks(self, row: int) -> set[Amounts]:
-        """Return what a unit asks for, and what all do that have their turns before it.
-
-        It is asked for those of a queue in their order.
-        """
-        queue, (_, amounts, _, key) = (
-            self._allocation.snapshot.units[row].queue,
-            self._allocation.next[row],
-        )
-        keys, seen = self._keys[queue], self._seen[queue]
-        while seen < len(keys) and keys[seen] < key:
-            one = keys[seen][-1]
-            if one in self._allocation.rejections and one not in self._made.served:
-                self._asks[queue].add(self._allocation.next[one].amounts)
-            seen += 1
-        self._seen[queue] = seen
-        return {amounts, *self._asks[queue]}
 
 
 class _Leave:

@@ -85,11 +85,10 @@ class Rights:
 
     def surplus(self, theirs: int) -> list[float]:
         """Return by how much a queue that is compared has more than it may keep, by kind."""
-        keeps = [self.bounds.share[theirs]]
+        has, keeps = self.usage.allocated[theirs], self.bounds.share[theirs]
         if self.is_owed(self.pair(theirs)[0]):
-            keeps.append(self.bounds.quota[theirs])
-        has = self.usage.allocated[theirs]
-        return [max(has[kind] - min(row[kind] for row in keeps), 0) for kind in KINDS]
+            keeps = [*map(min, keeps, self.bounds.quota[theirs])]
+        return [max(has[kind] - keeps[kind], 0) for kind in KINDS]
 
     def pair(self, queue: int) -> tuple[int, int]:
         """Return the claimant's and another queue just below the one they have in common."""
@@ -128,10 +127,14 @@ class Taking:
 
     def take(self, queue: int, amounts: Amounts) -> None:
         """Take a block from a queue, and so from those above it."""
+        cpu, memory, gpu = amounts
         for q in self._rights.usage.paths[queue]:
-            left = self._left.setdefault(q, self._before[q].copy())
-            for kind in KINDS:
-                left[kind] -= amounts[kind]
+            left = self._left.get(q)
+            if left is None:
+                left = self._left[q] = self._before[q].copy()
+            left[0] -= cpu
+            left[1] -= memory
+            left[2] -= gpu
 
     def spare(self, queue: int, amounts: Amounts) -> None:
         """Give a block back."""

@@ -11,6 +11,7 @@ does. At last sets are looked at one by one, whether one that comes before does:
 candidates all, and of more as many.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 __all__ = ["Choice", "Stake", "choose"]
@@ -59,16 +60,16 @@ class Choice(NamedTuple):
 
 
 def choose(count: int, stake: Stake, limit: int = _LIMIT) -> Choice:
-    """Choose among so many candidates; afterwards nobody is gone.
+    """Choose among so many candidates; afterwards the stake is spent: somebody may be gone.
 
     The *limit* is of sets that are looked at one by one: a few hundred.
     """
     search = _Search(count, stake, limit)
     known = search.walk()
+    if known and _is_first(known):
+        return Choice(known)
     if search.enough is None:
         return Choice(None)
-    if known and known[-1] == len(known) - 1:
-        return Choice(known)  # nobody was passed over: only parts of it come before
     return Choice(search.before(known) or known, search.tried, search.is_cut)
 
 
@@ -84,16 +85,23 @@ class _Search:
     def walk(self) -> Ranks | None:
         """Return a set that does, found by taking whoever may be, or everybody, in order."""
         taken, refused = self._until_room(asks=True)
-        found = self._spared(taken) if taken else None
+        self.enough = taken[-1] if taken else None
+        kept = self._spared(taken)
+        found = tuple(kept) if kept and self._stake.is_fair() else None
+        if found and _is_first(found):
+            return found  # and that is all that is asked of the stake
+        self._give_back(kept)
         if not refused:
-            self.enough = taken[-1] if taken else None
             return found
         taken, _ = self._until_room(asks=False)
-        if not taken:
-            return None
-        self.enough = taken[-1]
-        other = self._spared(taken)
-        return found or (other if other and self._may_be(other) else None)
+        self.enough = taken[-1] if taken else None
+        if found or not taken:
+            self._give_back(taken)
+            return found
+        kept = self._spared(taken)
+        is_fair = self._stake.is_fair()
+        self._give_back(kept)
+        return tuple(kept) if is_fair and self._may_be(kept) else None
 
     def before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
         """Return the first set that does and begins so, if it comes before one that is known."""
@@ -158,19 +166,17 @@ class _Search:
             self._stake.take(one)
         return taken[:enough]
 
-    def _spared(self, taken: list[int]) -> Ranks | None:
-        """Spare whoever can be, the last ones first, then all; return who could not, if fair."""
-        kept = [taken[-1]]  # without it there was no room
+    def _spared(self, taken: list[int]) -> list[int]:
+        """Spare whoever can be, the last ones first; return who could not."""
+        kept = taken[-1:]  # without it there was no room
         for one in reversed(taken[:-1]):
             self._stake.spare(one)
             if not self._stake.has_room():
                 self._stake.take(one)
                 kept.append(one)
-        is_fair = self._stake.is_fair()
-        self._give_back(kept)
-        return tuple(reversed(kept)) if is_fair else None
+        return kept[::-1]
 
-    def _may_be(self, ranks: Ranks) -> bool:
+    def _may_be(self, ranks: Sequence[int]) -> bool:
         """Say whether those of a set may be taken, one after another."""
         taken = list[int]()
         for one in ranks:
@@ -200,3 +206,8 @@ class _Search:
     def _give_back(self, taken: list[int]) -> None:
         for one in taken:
             self._stake.spare(one)
+
+
+def _is_first(ranks: Ranks) -> bool:
+    """Say whether nobody was passed over: of other sets only parts of it come before."""
+    return ranks[-1] == len(ranks) - 1

@@ -26,7 +26,7 @@ class Stock:
         for rows in movable(snapshot.units, spared):
             if not any(counts[row] for row in rows):
                 continue
-            amounts = [sum(of_kind) for of_kind in zip(*[has[row] for row in rows], strict=True)]
+            amounts = [*map(sum, zip(*[has[row] for row in rows], strict=True))]
             queue = snapshot.units[rows[0]].queue
             of_all = self.all.setdefault(queue, [0, 0, 0])
             of_one = self._most.setdefault(queue, [0, 0, 0])
@@ -48,9 +48,9 @@ class Stock:
             over = rights.surplus(theirs)
             if not any(over):
                 continue
-            most = sum(self.all[queue][kind] for queue in below)
-            if not any(over[other] for other in KINDS if other != kind):
-                last = max(self._most[queue][kind] for queue in below)
+            most = sum([self.all[queue][kind] for queue in below])
+            if not (any(over[:kind]) or any(over[kind + 1 :])):
+                last = max([self._most[queue][kind] for queue in below])
                 most = min(most, math.ceil(over[kind]) - 1 + last)
             found += most
         return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from scheduler.core.chunks import Progress, shed, standing
 from scheduler.core.line import Block
-from scheduler.core.model import NONE, Group, PodState, Shape, Snapshot, Unit, leaves_of
+from scheduler.core.model import NONE, Group, Leaf, PodState, Shape, Snapshot, Unit, leaves_of
 from scheduler.core.order import UnitKeyOf
 from scheduler.core.usage import Amounts
 
@@ -156,11 +156,10 @@ def _members_of(snapshot: Snapshot) -> Callable[[int], Members]:
     slots = count(1)
 
     def members(unit: int) -> Members:
-        held = [
-            Member(-next(slots), slot.node, slot.shape)
-            for leaf in leaves_of(units[unit].tree)
-            for slot in leaf.slots
-        ]
-        return (*found[begins[unit] : begins[unit + 1]], *held)
+        there, tree = found[begins[unit] : begins[unit + 1]], units[unit].tree
+        for leaf in (tree,) if isinstance(tree, Leaf) else leaves_of(tree):
+            if leaf.slots:
+                there += [Member(-next(slots), it.node, it.shape) for it in leaf.slots]
+        return tuple(there)
 
     return members
