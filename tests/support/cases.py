@@ -36,9 +36,11 @@ EXPECTED: Final = frozenset(
         "unschedulable",
         "says",
         "fairShare",
+        "then",
         "laterCycles",
     }
 )
+_OF_LATER: Final = EXPECTED - {"fairShare", "then", "laterCycles"}
 _SCHEMA: Final = "trainer-kai/simulate/v1"
 _QUIET: Final = ("binds", "evictions", "nominations")
 _RULE: Final = re.compile(r"^(\d+)\. (.*?)(?=^\d+\. |^#|\Z)", re.MULTILINE | re.DOTALL)
@@ -69,6 +71,8 @@ def read_case(path: Path) -> Case:
         raise ValueError(f"{path.name}: the first document is a {head.get('kind')}, not a Case")
     unknown = head.keys() - {"apiVersion", "kind", "rule", "why", "options", "expect"}
     unknown |= {f"expect.{name}" for name in head["expect"].keys() - EXPECTED}
+    for cycle in head["expect"].get("then", ()):
+        unknown |= {f"expect.then.{name}" for name in cycle.keys() - _OF_LATER}
     if unknown:
         raise ValueError(f"{path.name}: what is {', '.join(sorted(unknown))}?")
     return Case(
@@ -95,7 +99,14 @@ def names_of(case: Case) -> Mapping[str, frozenset[str]]:
 
 def strangers(case: Case) -> list[str]:
     """Return what a case expects of pods, groups, nodes or queues that it does not have."""
-    known, expect = names_of(case), case.expect
+    known = names_of(case)
+    found = {*case.expect.get("fairShare", {})} - known["queues"]
+    for expect in (case.expect, *case.expect.get("then", ())):
+        found |= _strangers(expect, known)
+    return sorted(found)
+
+
+def _strangers(expect: Obj, known: Mapping[str, frozenset[str]]) -> set[str]:
     placed = {**expect.get("binds", {}), **expect.get("nominations", {})}
     slots = expect.get("reservations", {})
     groups = {slot.rpartition("/")[0] for slot in slots}
@@ -107,9 +118,8 @@ def strangers(case: Case) -> list[str]:
         "pods": placed.keys() | expect.get("evictions", {}).keys(),
         "groups": groups,
         "nodes": nodes,
-        "queues": expect.get("fairShare", {}).keys(),
     }
-    return sorted(name for kind, names in named.items() for name in names - known[kind])
+    return {name for kind, names in named.items() for name in names - known[kind]}
 
 
 def rule_fault(rule: str, markdown: str) -> str | None:
@@ -129,30 +139,38 @@ def faults(case: Case, document: Obj) -> list[str]:
     """Say every difference between what a case expects and what a simulation returned."""
     if document.get("schema") != _SCHEMA:
         return [f"schema: {document.get('schema')!r}, not {_SCHEMA!r}"]
-    first, *later = document["cycles"]
-    expect = case.expect
-    found: list[str] = []
+    expect, cycles = case.expect, document["cycles"]
+    found = [*_wrong(case, expect, cycles[0])]
+    found += _unfair(expect.get("fairShare", {}), document["queues"])
+    told = expect.get("then", ())
+    for number, (wanted, cycle) in enumerate(zip(told, cycles[1:], strict=False), 2):
+        found += (f"cycle {number}: {fault}" for fault in _wrong(case, wanted, cycle))
+    if len(told) >= len(cycles):
+        found.append(f"then: there are {len(cycles) - 1} cycles, and should be {len(told)}")
+    if "laterCycles" in expect:
+        found += _unquiet(cycles, 1 + len(told))
+    return found
+
+
+def _wrong(case: Case, expect: Obj, cycle: Obj) -> Iterator[str]:
+    """Say what of one cycle is not as expected; whoever is evicted is always looked at."""
     if "binds" in expect:
-        found += _different("binds", expect["binds"], _nodes(first["binds"]))
+        yield from _different("binds", expect["binds"], _nodes(cycle["binds"]))
     if "boundOf" in expect:
-        bound = _bound_of(case, first["binds"])
+        bound = _bound_of(case, cycle["binds"])
         want = expect["boundOf"]
-        found += _different("boundOf", want, {name: bound[name] for name in want})
-    evicted = {_key(it, it["pod"]): it["action"] for it in first["evictions"]}
-    found += _different("evictions", expect.get("evictions", {}), evicted)
+        yield from _different("boundOf", want, {name: bound[name] for name in want})
+    evicted = {_key(it, it["pod"]): it["action"] for it in cycle["evictions"]}
+    yield from _different("evictions", expect.get("evictions", {}), evicted)
     if "nominations" in expect:
-        found += _different("nominations", expect["nominations"], _nodes(first["nominations"]))
+        yield from _different("nominations", expect["nominations"], _nodes(cycle["nominations"]))
     if "reservations" in expect:
-        found += _different("reservations", expect["reservations"], _slots(first["reservations"]))
-    refused = {_key(it, it["podGroup"]): it for it in first["unschedulable"]}
+        yield from _different("reservations", expect["reservations"], _slots(cycle["reservations"]))
+    refused = {_key(it, it["podGroup"]): it for it in cycle["unschedulable"]}
     if "unschedulable" in expect:
         reasons = {name: it["reason"] for name, it in refused.items()}
-        found += _different("unschedulable", expect["unschedulable"], reasons)
-    found += _unsaid(expect.get("says", {}), refused)
-    found += _unfair(expect.get("fairShare", {}), document["queues"])
-    if "laterCycles" in expect:
-        found += _unquiet(later)
-    return found
+        yield from _different("unschedulable", expect["unschedulable"], reasons)
+    yield from _unsaid(expect.get("says", {}), refused)
 
 
 def _different(what: str, want: Obj, got: Obj) -> Iterator[str]:
@@ -188,10 +206,11 @@ def _unfair(want: Mapping[str, Obj], queues: Sequence[Obj]) -> Iterator[str]:
                 yield f"fairShare: {name} has {there} of {resource}, and should have {share}"
 
 
-def _unquiet(later: Sequence[Obj]) -> Iterator[str]:
-    if not later:
+def _unquiet(cycles: Sequence[Obj], told: int) -> Iterator[str]:
+    """Look at what comes after the cycles of which it is told what they should do."""
+    if len(cycles) <= told:
         yield "laterCycles: there are none"
-    for number, cycle in enumerate(later, 2):
+    for number, cycle in enumerate(cycles[told:], told + 1):
         for what in _QUIET:
             if cycle[what]:
                 yield f"laterCycles: {what} in cycle {number}: {cycle[what]}"

@@ -45,6 +45,11 @@ def bound(pod: str, node: str, namespace: str = "default") -> dict[str, str]:
     return {"namespace": namespace, "pod": pod, "node": node}
 
 
+def evicted(pod: str) -> dict[str, str]:
+    """Write who is evicted."""
+    return {"namespace": "default", "pod": pod, "reason": "", "action": "reclaim"}
+
+
 def slot(node: str, count: int) -> dict[str, Any]:
     """Write what is reserved for the launcher."""
     where = {"namespace": "default", "podGroup": "g", "subGroup": "launcher"}
@@ -184,6 +189,35 @@ ANSWERS: list[table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]]] = [
         ({"laterCycles": "quiet"}, answer({"binds": [bound("a", "n")]})),
         ["laterCycles: there are none"],
     ),
+    table.Case(
+        "what each cycle should do, and then nothing",
+        (
+            {"binds": {}, "then": [{"binds": {"a": "n"}}], "laterCycles": "quiet"},
+            answer({}, {"binds": [bound("a", "n")]}, {}),
+        ),
+        [],
+    ),
+    table.Case(
+        "another cycle than the first is wrong",
+        (
+            {"then": [{}, {"binds": {"a": "n"}}]},
+            answer({}, {}, {"evictions": [evicted("a")]}),
+        ),
+        [
+            "cycle 3: binds: a is not there, and should be n",
+            "cycle 3: evictions: a is reclaim, and should not be there",
+        ],
+    ),
+    table.Case(
+        "fewer cycles than it is told of",
+        ({"then": [{}], "laterCycles": "quiet"}, answer({})),
+        ["then: there are 0 cycles, and should be 1", "laterCycles: there are none"],
+    ),
+    table.Case(
+        "what comes after those is not quiet",
+        ({"then": [{}], "laterCycles": "quiet"}, answer({}, {}, {"binds": [bound("a", "n")]})),
+        [f"laterCycles: binds in cycle 3: {[bound('a', 'n')]}"],
+    ),
 ]
 
 RULE = """
@@ -236,9 +270,10 @@ def test_rules_are_called_by_their_words(case: table.Case[str, str | None]) -> N
 def test_an_expectation_of_what_is_not_there_is_found() -> None:
     """A name that is mistyped would be expected for ever, or never."""
     expect = {"binds": {"a": "n"}, "reservations": {"h/l": {"m": 1}}, "fairShare": {"team": {}}}
+    expect["then"] = [{"evictions": {"b": "reclaim"}}]
     objects = [*of_pods("a"), {"kind": "Node", "metadata": {"name": "n"}}]
 
-    assert strangers(Case("x", "7 x", {}, expect, objects)) == ["h", "m", "team"]
+    assert strangers(Case("x", "7 x", {}, expect, objects)) == ["b", "h", "m", "team"]
 
 
 @pytest.mark.parametrize(
@@ -247,6 +282,7 @@ def test_an_expectation_of_what_is_not_there_is_found() -> None:
         ("kind: Pod", "the first document is a Pod, not a Case"),
         ("kind: Case\nrule: 7 x\nwhy: y\nexpect: {bind: {}}", "what is expect.bind"),
         ("kind: Case\nrule: 7 x\nwhy: y\nexpect: {}\noption: {}", "what is option"),
+        ("kind: Case\nrule: 7 x\nwhy: y\nexpect: {then: [{bind: {}}]}", "what is expect.then.bind"),
     ],
 )
 def test_a_case_that_is_none(tmp_path: Path, head: str, fault: str) -> None:
@@ -259,7 +295,7 @@ def test_a_case_that_is_none(tmp_path: Path, head: str, fault: str) -> None:
 
 def test_there_are_cases() -> None:
     """The tests below would pass on nothing at all."""
-    assert len(FILES) >= 90
+    assert len(FILES) >= 300
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)
