@@ -161,6 +161,15 @@ class Displacement:
             line = chain(gone.blocks, line)
         return False
 
+    def let_go(self, units: tuple[int, ...], pods: tuple[int, ...], action: Action) -> None:
+        """Take from units all they have, these pods, for nobody; who lost something is left."""
+        if self._is_spent or not self._losers.isdisjoint(units):
+            return
+        shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
+        self._pay(sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods]))
+        self.evictions.append(Eviction(units, pods, is_whole=True, action=action, claimant=NONE))
+        self._losers.update(units)
+
     def has_slots(self, row: int) -> bool:
         """Say whether a unit would give up slots, which no other has."""
         progress = self.allocation.progress(row)
@@ -233,12 +242,15 @@ class Displacement:
     def _note(self, block: int, members: tuple[Member, ...], action: Action, row: int) -> None:
         pods = tuple([member.pod for member in members if member.pod >= 0])
         is_whole = self.tenants.is_whole[block]
-        if self._evictable_gpus is not None:
-            self._evictable_gpus -= self.tenants.amounts(block, members)[Kind.GPU]
+        self._pay(self.tenants.amounts(block, members)[Kind.GPU])
         self.evictions.append(Eviction(self.tenants.units[block], pods, is_whole, action, row))
         self._losers.update(self.tenants.units[block])
         for gone in self.tenants.lose(block):
             self.line.drop(gone)
+
+    def _pay(self, gpus: int) -> None:
+        if self._evictable_gpus is not None:
+            self._evictable_gpus -= gpus
 
     def _key(self, row: int, at: int) -> UnitKeyOf:
         unit = self.allocation.snapshot.units[row]

@@ -39,12 +39,12 @@ class Refused(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """A pod that has to go, and for what."""
+    """A pod that has to go, and why."""
 
     pod: Key
     group: Key
     action: str
-    claimant: Key  # the group that gets its room
+    claimant: Key | None  # the group that gets its room, if any does
 
 
 class UnitOrders(NamedTuple):
@@ -97,7 +97,7 @@ def read_orders(encoded: Encoded, plan: Plan) -> Orders:
 
 def _leavers(encoded: Encoded, plan: Plan) -> Iterator[Leaver]:
     for one in plan.evictions:
-        claimant = encoded.units[one.claimant]
+        claimant = None if one.claimant == NONE else encoded.units[one.claimant]
         for pod in one.pods:
             group = encoded.units[int(encoded.snapshot.pods.unit[pod])]
             yield Leaver(encoded.pods[pod], group, one.action.title, claimant)

@@ -10,7 +10,7 @@ from scheduler.core.explain import explain
 from scheduler.core.model import Cause, Kind
 from scheduler.state.cluster import Cluster
 from scheduler.state.encode import Encoded
-from scheduler.state.orders import Orders
+from scheduler.state.orders import Leaver, Orders
 from scheduler.state.reserved import read_reserved
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
@@ -56,10 +56,8 @@ class Eviction(NamedTuple):
 
 
 def evictions_of(orders: Orders) -> tuple[Eviction, ...]:
-    """Return who has to go, and for whom."""
-    return tuple(
-        Eviction(it.pod, f"its room is for {it.claimant}", it.action) for it in orders.evictions
-    )
+    """Return who has to go, and why."""
+    return tuple(Eviction(it.pod, _why(it), it.action) for it in orders.evictions)
 
 
 def cycle_json(encoded: Encoded, orders: Orders, cluster: Cluster) -> Json:
@@ -141,6 +139,12 @@ def devices_of(pod: Pod) -> list[str]:
     if labels.get(GPU_GROUP):
         found.add(labels[GPU_GROUP])
     return sorted(found)
+
+
+def _why(one: Leaver) -> str:
+    if one.claimant is None:
+        return f"{one.group} has been without all that it needs for too long"
+    return f"its room is for {one.claimant}"
 
 
 def _pod_json(key: Key, pod: Pod) -> Json:
