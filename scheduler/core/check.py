@@ -17,6 +17,7 @@ from scheduler.core.model import (
     Snapshot,
     leaves_of,
 )
+from scheduler.core.stale import is_stale
 from scheduler.core.tenants import could_lose
 from scheduler.core.usage import Usage
 
@@ -35,14 +36,13 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _wronged(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Nobody is evicted twice, in part, for nobody, or who may not be."""
     gone = Counter(pod for it in plan.evictions for pod in it.pods)
-    admitted = {it.unit for it in plan.decisions}
+    admitted = {it.unit for it in plan.decisions} | {NONE}
     state, unit_of = snapshot.pods.state, snapshot.pods.unit
     for pod, times in gone.items():
         name = snapshot.units[unit_of[pod]].name
         if times > 1 or state[pod] != PodState.THERE:
             yield f"pod {pod} of {name} cannot go {times} times"
-        if not could_lose(snapshot.units[unit_of[pod]]) or unit_of[pod] in admitted:
-            yield f"{name} may not lose pod {pod}"
+    yield from _protected(snapshot, plan)
     bundles = {it.bundle for it in snapshot.units if it.bundle}
     for it in plan.evictions:
         if it.claimant not in admitted:
@@ -52,6 +52,26 @@ def _wronged(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         left = [pod for pod in _there(snapshot, whole) if pod not in gone]
         if left:
             yield f"{snapshot.units[it.units[0]].name} keeps {len(left)} pods"
+
+
+def _protected(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Nobody loses anything who may not; for nobody only those do who are stale."""
+    given = {it.unit for it in plan.decisions}
+    started = {it.unit for it in plan.decisions if it.binds or it.nominations}
+    for it in plan.evictions:
+        if it.claimant == NONE and not (it.is_whole and _is_over(snapshot, it)):
+            yield f"{snapshot.units[it.units[0]].name} is evicted for nobody"
+        for row in {int(snapshot.pods.unit[pod]) for pod in it.pods}:
+            unit = snapshot.units[row]
+            may_go = unit.queue != NONE and not unit.stays and row not in started
+            if it.claimant != NONE:
+                may_go = could_lose(unit) and row not in given
+            if not may_go:
+                yield f"{unit.name} may not lose anything"
+
+
+def _is_over(snapshot: Snapshot, one: Eviction) -> bool:
+    return any(is_stale(snapshot, row) for row in one.units)
 
 
 def _there(snapshot: Snapshot, units: set[int]) -> list[int]:
@@ -98,20 +118,21 @@ def _released(snapshot: Snapshot, plan: Plan) -> Ints:
     """Return the room that evictions leave on each node."""
     found = np.zeros_like(snapshot.nodes.idle)
     for it in plan.evictions:
-        for node, shape in _left(snapshot, it):
+        for _, node, shape in _left(snapshot, it):
             if node != NONE:
                 found[node] += np.array(snapshot.shapes[shape].request)
     return found
 
 
-def _left(snapshot: Snapshot, one: Eviction) -> Iterator[tuple[int, int]]:
-    """Yield nodes and shapes of what is evicted, the slots of units that go whole included."""
+def _left(snapshot: Snapshot, one: Eviction) -> Iterator[tuple[int, int, int]]:
+    """Yield unit, node and shape of what is evicted, the slots of who goes whole included."""
+    pods = snapshot.pods
     for pod in one.pods:
-        yield int(snapshot.pods.node[pod]), int(snapshot.pods.shape[pod])
+        yield int(pods.unit[pod]), int(pods.node[pod]), int(pods.shape[pod])
     for row in one.units if one.is_whole else ():
         for leaf in _leaves(snapshot, row):
             for slot in leaf.slots:
-                yield slot.node, slot.shape
+                yield row, slot.node, slot.shape
 
 
 def _takings(snapshot: Snapshot, admission: Admission) -> Iterator[tuple[int, Ints, bool]]:
@@ -187,7 +208,7 @@ def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
         for _, shape, _ in _given_up(snapshot, plan, unit):
             yield unit, shape, -1
     for it in plan.evictions:
-        yield from ((it.units[0], shape, -1) for _, shape in _left(snapshot, it))
+        yield from ((unit, shape, -1) for unit, _, shape in _left(snapshot, it))
 
 
 def _leaves(snapshot: Snapshot, unit: int) -> list[Leaf]:

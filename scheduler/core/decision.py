@@ -69,13 +69,13 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Units lose some pods, or all they have, for somebody who gets room by it."""
+    """Units lose some pods, or all they have; mostly for somebody who gets room by it."""
 
     units: tuple[int, ...]
     pods: tuple[int, ...]
     is_whole: bool
     action: Action
-    claimant: int  # a unit
+    claimant: int  # a unit, or NONE: for nobody
     gpus: int = 0  # thousandths that they are charged for less
 
 

@@ -180,6 +180,16 @@ class Displacement:
             line = chain(gone.blocks, line)
         return False
 
+    def let_go(self, units: tuple[int, ...], pods: tuple[int, ...], action: Action) -> None:
+        """Take from units all they have, these pods, for nobody; who lost something is left."""
+        if self._is_spent() or not self._losers.isdisjoint(units):
+            return
+        shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
+        gpus = sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods])
+        self._pay(gpus)
+        self.evictions.append(Eviction(units, pods, True, action, NONE, gpus))  # noqa: FBT003
+        self._losers.update(units)
+
     def has_slots(self, row: int) -> bool:
         """Say whether a unit would give up slots, which no other has."""
         progress = self.allocation.progress(row)
@@ -255,13 +265,16 @@ class Displacement:
         pods = tuple([member.pod for member in members if member.pod >= 0])
         is_whole = self.tenants.is_whole[block]
         gpus = self.tenants.amounts(block, members)[Kind.GPU]
-        if self._evictable_gpus is not None:
-            self._evictable_gpus -= gpus
+        self._pay(gpus)
         units = self.tenants.units[block]
         self.evictions.append(Eviction(units, pods, is_whole, action, row, gpus))
         self._losers.update(self.tenants.units[block])
         for gone in self.tenants.lose(block):
             self.line.drop(gone)
+
+    def _pay(self, gpus: int) -> None:
+        if self._evictable_gpus is not None:
+            self._evictable_gpus -= gpus
 
 
 def _is_curable(rejection: Rejection) -> bool:

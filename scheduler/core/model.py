@@ -301,6 +301,7 @@ class Unit:
     is_kept: bool = False  # some of it is there: what of it is missing is held for it
     bundle: str = ""  # units of one bundle leave together, and whole
     stays: str = ""  # why nobody may take anything from it
+    stale_at: int | None = None  # when it counts as stale, in seconds since 1970; None is never
     patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
 
 

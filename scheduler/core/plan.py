@@ -12,6 +12,7 @@ from scheduler.core.policy import Policies
 from scheduler.core.preempt import Preempt
 from scheduler.core.reclaim import Reclaim
 from scheduler.core.share import fair_share
+from scheduler.core.stale import Stale
 
 __all__ = ["Limits", "plan"]
 
@@ -24,9 +25,10 @@ class Limits:
     evictable_gpus: int | None = None  # thousandths; who begins below it may go beyond it
 
 
-_TAKES: Final[Mapping[str, type[Reclaim] | type[Preempt]]] = {
+_TAKES: Final[Mapping[str, type[Reclaim] | type[Preempt] | type[Stale]]] = {
     "reclaim": Reclaim,
     "preempt": Preempt,
+    "stalegangeviction": Stale,
 }
 
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 ALL_ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
-ACTIONS: Final = ("allocate", "reclaim", "preempt")  # built so far
+ACTIONS: Final = ("allocate", "reclaim", "preempt", "stalegangeviction")  # built so far
 
 _UNIT_ORDER: Final[Mapping[str, UnitKey]] = {"priority": priority, "elastic": elastic}
 _SCORES: Final[Mapping[str, tuple[float, Score]]] = {

@@ -1,11 +1,17 @@
 """From the settings of a site to its policies."""
 
+from typing import Final
+
 from scheduler.policies.registry import Choice, PluginChoice, choice_faults
 from trainer_kai.api.syntax import label_name_fault
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.settings import Policies
 
 __all__ = ["choice_of", "gpu_resources_of"]
+
+# A plan goes by what is written on a group. The warden knows more: it counts how long we have seen
+# for ourselves that pods which exist find no room, and so who is repaired is not evicted.
+_LEFT_OUT: Final = {"stalegangeviction": False}
 
 
 def gpu_resources_of(settings: Policies) -> tuple[str, ...]:
@@ -27,7 +33,7 @@ def choice_of(settings: Policies) -> Choice:
     plugins = {name: PluginChoice(enabled=False) for name in disabled}
     past_use = plugins.get("proportion", PluginChoice())
     plugins["proportion"] = past_use._replace(arguments={"kValue": str(settings.past_use_weight)})
-    choice = Choice(plugins, settings.gpu_placement, settings.cpu_placement)
+    choice = Choice(plugins, settings.gpu_placement, settings.cpu_placement, _LEFT_OUT)
     faults = [FieldError("policies.disabled", fault) for fault in choice_faults(choice)]
     if faults:
         raise ConfigError(faults)

@@ -55,7 +55,7 @@ class Evictor:
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
             return True
-        one = Departure((key,), tuple(self._live.placed(key)), "stalegangeviction", key, why, 0)
+        one = Departure((key,), tuple(self._live.placed(key)), "stalegangeviction", None, why, 0)
         (reason,) = await self._all([self._clear(one)])
         if reason is None:
             (reason,) = await self._all([self._begin(one)])

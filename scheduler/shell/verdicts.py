@@ -100,7 +100,8 @@ def _promised(encoded: Encoded, made: Plan, orders: Orders, leaving: Leaving) ->
         nodes.setdefault(it.unit, []).extend(node for _, node in it.nominations)
     departures: dict[Key, list[Departure]] = {key: [*them] for key, them in leaving.items()}
     for one in orders.departures:
-        departures.setdefault(one.claimant, []).append(one)
+        if one.claimant is not None:
+            departures.setdefault(one.claimant, []).append(one)
     said = {}
     for row, found in nodes.items():
         if found:

@@ -12,8 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.state.live import Live
-from scheduler.state.repair import Shortage
-from trainer_kai.api.duration import DurationError, nanoseconds
+from scheduler.state.repair import Shortage, grace_of
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import STALE_SINCE
 from trainer_kai.api.podgroup import PodGroup
@@ -70,7 +69,7 @@ class Warden:
         if not lack.all_exist:
             self._waits_s.pop(key, None)
             return
-        grace_s = _grace_of(group, self._grace_s)
+        grace_s = grace_of(group, self._grace_s)
         if now_s - self._waits_s.setdefault(key, now_s) >= grace_s >= 0:
             why = f"{lack} for more than {grace_s:g} s, and there is no room for the others"
             if await self._evict(key, why):
@@ -104,11 +103,3 @@ class Warden:
             await self._client.merge(PODGROUPS, group.metadata.key, fields, _WRITE)
         except ApiError as error:
             self._log.warning("not noted", group=str(group.metadata.key), error=str(error))
-
-
-def _grace_of(group: PodGroup, usual_s: float) -> float:
-    """Return how long a unit may be short; below zero without end."""
-    try:
-        return nanoseconds(group.spec.staleness_grace_period) / 1e9
-    except DurationError:
-        return usual_s

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from scheduler.core.decision import Action, Eviction
-from scheduler.core.model import Queues, Unit
+from scheduler.core.model import NONE, Queues, Unit
 from scheduler.state.encoded import Encoded
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.names import owner_name
@@ -21,7 +21,7 @@ class Departure(NamedTuple):
     groups: tuple[Key, ...]
     pods: tuple[Key, ...]
     action: str
-    claimant: Key  # the group that gets their room
+    claimant: Key | None  # the group that gets their room, if any does
     why: str  # as whoever loses it is told
     gpus: int  # thousandths
 
@@ -33,18 +33,23 @@ class Departure(NamedTuple):
 
 def departure_of(encoded: Encoded, one: Eviction) -> Departure:
     """Return an eviction by names."""
-    snapshot = encoded.snapshot
-    claimant = encoded.units[one.claimant]
-    loser = snapshot.units[one.units[0]]
-    why = _WHY[one.action](snapshot.queues, loser, snapshot.units[one.claimant])
     return Departure(
         groups=tuple(encoded.units[row] for row in one.units),
         pods=tuple(encoded.pods[row] for row in one.pods),
         action=one.action.title,
-        claimant=claimant,
-        why=f"{_called(claimant)} gets its room: {why}",
+        claimant=None if one.claimant == NONE else encoded.units[one.claimant],
+        why=_why(encoded, one),
         gpus=one.gpus,
     )
+
+
+def _why(encoded: Encoded, one: Eviction) -> str:
+    if one.claimant == NONE:
+        return "it has lacked some of its pods for too long"
+    snapshot = encoded.snapshot
+    claimant, loser = snapshot.units[one.claimant], snapshot.units[one.units[0]]
+    why = _WHY[one.action](snapshot.queues, loser, claimant)
+    return f"{_called(encoded.units[one.claimant])} gets its room: {why}"
 
 
 def _called(group: Key) -> str:

@@ -62,7 +62,7 @@ class Memory:
         self._gangs: Final = Gangs(cluster, self._roll, terms)
         self._holdings: Final = Holdings(self._roll, self._nodes)
         self._users: Final = Users(cluster, self._roll)
-        self._units: Final = Units()
+        self._units: Final = Units(terms.staleness_grace_s)
         self._dues: Final = Dues()
         self._strays: Final[dict[Key, list[Stray]]] = {}
         self._queues = QueueRows({})

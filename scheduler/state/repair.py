@@ -14,13 +14,14 @@ from scheduler.core.model import Cause, Leaf
 from scheduler.state.awaited import later_prefixes
 from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
 from scheduler.state.trees import DEFAULT, group_bar, minima, tree
+from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import RESERVED, SUBGROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.census import sight
 
-__all__ = ["Shortage", "is_lost", "kept_place", "lack_of"]
+__all__ = ["Shortage", "goes_on", "grace_of", "is_lost", "is_short", "kept_place", "lack_of"]
 
 _OVER = ("Succeeded", "Failed")
 
@@ -49,7 +50,7 @@ def kept_place(
     lost: Pod, others: Iterable[Pod], group: PodGroup, jobset: JobSet | None
 ) -> str | None:
     """Return the annotation with the place of a lost pod in it; None if nobody will want it."""
-    if not _goes_on(group, jobset) or group_bar(group) is not None:
+    if not goes_on(group, jobset) or group_bar(group) is not None:
         return None
     counting = _of_newest((lost, *others))
     if lost not in counting or any(pod.status.phase == "Succeeded" for pod in counting):
@@ -72,7 +73,7 @@ def kept_place(
 def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:
     """Return what a unit lacks; None if it is whole, has not begun, or comes to its end."""
     pods = _of_newest(pods)
-    if not _goes_on(group, jobset) or group_bar(group) is not None:
+    if not goes_on(group, jobset) or group_bar(group) is not None:
         return None
     if any(pod.status.phase == "Succeeded" for pod in pods):
         return None
@@ -80,14 +81,33 @@ def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shor
     alive = [pod for pod in pods if not _is_leaving(pod)]
     there = Counter(leaf_of(pod, least) for pod in alive if pod.spec.node_name)
     exist = Counter(leaf_of(pod, least) for pod in alive)
-    prefixes = later_prefixes(group)
-    later = Counter(
-        {leaf: n for leaf, n in least.items() if not exist[leaf] and leaf.startswith(prefixes)}
-    )
-    if not there.total() or _is_enough(group, there + later):
+    if not there.total() or not is_short(group, there, exist):
         return None
+    later = _to_come(group, exist)
     needed = sum(count for leaf, count in least.items() if leaf not in later)
     return Shortage(there.total(), needed, all_exist=_is_enough(group, exist + later))
+
+
+def is_short(group: PodGroup, there: Mapping[str, int], exist: Mapping[str, int]) -> bool:
+    """Say whether a group that has begun lacks pods; those of a later stage it lacks not yet."""
+    return not _is_enough(group, Counter(there) + _to_come(group, exist))
+
+
+def grace_of(group: PodGroup, usual_s: float) -> float:
+    """Return for how many seconds a unit may be short; below zero without end."""
+    try:
+        return nanoseconds(group.spec.staleness_grace_period) / 1e9
+    except DurationError:
+        return usual_s
+
+
+def _to_come(group: PodGroup, exist: Mapping[str, int]) -> Counter[str]:
+    """Return the leaves of later stages of which no pod exists, and what these need."""
+    prefixes = later_prefixes(group)
+    least = minima(group).items()
+    return Counter(
+        {leaf: n for leaf, n in least if not exist.get(leaf) and leaf.startswith(prefixes)}
+    )
 
 
 def _is_enough(group: PodGroup, has: Mapping[str, int]) -> bool:
@@ -110,7 +130,7 @@ def leaf_of(pod: Pod, least: Mapping[str, int]) -> str:
     return pod.metadata.labels.get(SUBGROUP) or (DEFAULT if len(least) == 1 else "")
 
 
-def _goes_on(group: PodGroup, jobset: JobSet | None) -> bool:
+def goes_on(group: PodGroup, jobset: JobSet | None) -> bool:
     """Say whether there will be another pod for one that is lost."""
     if group.metadata.deletion_timestamp:
         return False

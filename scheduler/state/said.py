@@ -134,7 +134,7 @@ class _Reader:
             name: {
                 "name": unit.name,
                 "queue": None if unit.queue == NONE else queues[unit.queue],
-                "standing": (unit.priority, unit.is_preemptible, unit.is_kept),
+                "standing": (unit.priority, unit.is_preemptible, unit.is_kept, unit.stale_at),
                 "bar": unit.bar,
                 "tree": self._tree(unit.tree),
             }

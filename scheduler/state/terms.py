@@ -19,6 +19,7 @@ class Terms:
     scheduler_name: str = SCHEDULER_NAME
     default_queue: str = DEFAULT_QUEUE
     stuck_in_releasing_s: int = 120
+    staleness_grace_s: int = 60  # below zero: without end
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
 
 

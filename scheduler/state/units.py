@@ -19,6 +19,7 @@ from scheduler.state.roll import (
     WAITING,
     Roll,
 )
+from scheduler.state.stale import stale_at
 from scheduler.state.standing import Standing
 from scheduler.state.terms import epoch_s
 from scheduler.state.trees import DEFAULT, tree
@@ -58,7 +59,8 @@ class _Entry:
 class Units:
     """The oldest first; each is made anew only when something that it is made of has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, staleness_grace_s: float) -> None:
+        self._grace_s: Final = staleness_grace_s
         self._entries: Final[dict[_Of, _Entry]] = {}
         self._line: list[_Entry] = []
         self._gone: Final[list[_Entry]] = []
@@ -100,6 +102,7 @@ class Units:
             is_kept=gang.is_begun and not gang.is_suspended,
             bundle=gang.owner,
             stays=_ENDING if gang.owner and gang.is_begun and is_over else "",
+            stale_at=stale_at(gang, self._grace_s),
         )
         age = (*_age_of_gang(gang, view.roll), gang.key, 0)
         self._put(gang.key, _Entry(age, unit, gang.number, NONE))

@@ -157,7 +157,7 @@ class FakeCluster:
         fields = self._objects.get((kind, name))
         if fields is None:
             return _refused(404)
-        uid = body.get("metadata", body.get("preconditions", {})).get("uid")
+        uid = (body.get("metadata") or body.get("preconditions") or {}).get("uid")
         if uid and uid != fields["metadata"].get("uid"):
             return _refused(409)
         if sub == "binding":

@@ -19,7 +19,7 @@ from scheduler.state.encode import Encoded, encode
 from scheduler.state.orders import Orders, read_orders
 from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED
+from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
 from trainer_kai.api.pod import Pod
 from trainer_kai.cli.completion import Binding, finish, settle
 from trainer_kai.cli.documents import Document
@@ -102,6 +102,7 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
         scheduler_name=site.scheduler_name,
         default_queue=options.default_queue,
         stuck_in_releasing_s=options.stuck_in_releasing_s,
+        staleness_grace_s=options.staleness_grace_s,
     )
     cluster = given.cluster
     unknown = in_no_file(cluster, site.scheduler_name)
@@ -149,7 +150,10 @@ class _Simulation:
         binds = (Binding(it.pod, it.node) for it in orders.binds)
         promised = dict(orders.nominations)
         now = _rfc3339(self._scene.terms.now)
-        settle(cluster, binds, evicted, promised, _notes(encoded, made, orders, now), now)
+        notes = _notes(encoded, made, orders, now)
+        for key in _whole(encoded, cluster):
+            notes.setdefault(key, {})[STALE_SINCE] = ""
+        settle(cluster, binds, evicted, promised, notes, now)
         self._cycles.append(cycle_json(encoded, orders, cluster))
         ends = self._ends(encoded, made, promised)
         finish(
@@ -220,6 +224,14 @@ def _notes(encoded: Encoded, made: Plan, orders: Orders, now: str) -> dict[Key, 
     for key, text in orders.reserved.items():
         notes.setdefault(key, {})[RESERVED] = text
     return notes
+
+
+def _whole(encoded: Encoded, cluster: Cluster) -> Iterable[Key]:
+    """Yield the groups of which it is noted that they are short, and that are not."""
+    for key, unit in zip(encoded.units, encoded.snapshot.units, strict=True):
+        group = cluster.pod_groups.get(key)
+        if group and unit.stale_at is None and STALE_SINCE in group.metadata.annotations:
+            yield key
 
 
 def _group_of(key: Key, pod: Pod) -> Key:

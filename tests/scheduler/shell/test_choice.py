@@ -19,6 +19,11 @@ def test_what_is_not_said_is_as_kai_has_it() -> None:
     assert len(policies.unit_order) == 2
 
 
+def test_what_a_running_scheduler_leaves_to_its_warden() -> None:
+    """No plan evicts who is short: whoever watches knows better how long that is so."""
+    assert choose(choice_of(Policies())).actions == ("allocate", "reclaim", "preempt")
+
+
 def test_a_policy_can_be_left_out() -> None:
     """With blanks between the names or without."""
     policies = choose(choice_of(Policies(disabled="elastic, proportion", past_use_weight=0.5)))
