@@ -5,6 +5,7 @@ needed for it.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Final
@@ -12,7 +13,15 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.allocate import Allocation
-from scheduler.core.decision import Action, Eviction, NodeNumbers, QuotaNumbers, Rejection
+from scheduler.core.decision import (
+    NOTHING,
+    Action,
+    Eviction,
+    Kept,
+    NodeNumbers,
+    QuotaNumbers,
+    Rejection,
+)
 from scheduler.core.gone import Ask, Gone, Leave
 from scheduler.core.line import Block, Line
 from scheduler.core.model import NONE, Kind, Verdict
@@ -61,6 +70,7 @@ class Displacement:
         self.evictions: Final[list[Eviction]] = []
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0}
         self.served: Final[set[int]] = set()  # who took what
+        self.kept: Final[dict[int, Kept]] = {}  # by unit that may claim something in vain
         self._losers: Final[set[int]] = set()
         self._seatings: Final[dict[int, Seating]] = {}
 
@@ -103,8 +113,7 @@ class Displacement:
         while not self._is_spent and (row := turns.pop()) is not None:
             left.remove(row)
             made = len(self.evictions)
-            if units[row].patient_until <= allocation.snapshot.now:
-                yield row
+            yield row
             lost = {unit for one in self.evictions[made:] for unit in one.units}
             if left & lost:  # who loses something takes nothing
                 left -= lost
@@ -115,6 +124,24 @@ class Displacement:
     @property
     def _is_spent(self) -> bool:
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
+
+    def is_patient(self, row: int) -> bool:
+        """Say whether a unit gives others time before it takes anything."""
+        return self.allocation.snapshot.units[row].patient_until > self.allocation.snapshot.now
+
+    def keep(self, row: int, kept: Kept) -> None:
+        """Take note of why a unit that may claim something takes nothing."""
+        if kept != NOTHING:
+            self.kept[row] = kept
+
+    def told(self, rejection: Rejection) -> Rejection:
+        """Return why a unit waits, and why it takes nothing."""
+        kept = self.kept.get(rejection.unit)
+        if kept is None:
+            return rejection
+        verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
+        wakes_on = rejection.wakes_on | {"time"}
+        return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
 
     def who_may_go(self, ask: Ask) -> Callable[[int], bool] | None:
         """Say who may: nobody whom the pods want to be near, or are spread beside; None is all."""
@@ -225,6 +252,7 @@ class Displacement:
             return False
         self.admitted.add(row)
         self.served.add(row)
+        self.kept.pop(row, None)
         if "tenants" in self.__dict__:
             for block in self.tenants.spare(row):
                 self.line.drop(block)

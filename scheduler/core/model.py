@@ -302,6 +302,7 @@ class Unit:
     bundle: str = ""  # units of one bundle leave together, and whole
     stays: str = ""  # why nobody may take anything from it
     patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
+    patience: str = ""  # how long that is, in its own words
 
 
 @dataclass(frozen=True, slots=True)

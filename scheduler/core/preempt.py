@@ -1,12 +1,14 @@
 """The action preempt: in a queue, who matters more may take the room of who matters less."""
 
-from typing import Final
+from typing import Final, TypeAlias
 
-from scheduler.core.decision import Action
+from scheduler.core.decision import NOTHING, Action, Kept
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.model import NONE
 
 __all__ = ["Preempt"]
+
+Ground: TypeAlias = tuple[int, int, tuple[int, ...], bool, int, bool]
 
 
 class Preempt:
@@ -19,24 +21,29 @@ class Preempt:
     def run(self) -> None:
         """Let everybody take his turn, one chunk each."""
         units = self._allocation.snapshot.units
-        hopeless: dict[tuple[int, int, tuple[int, ...], bool, int], int] = {}
+        hopeless: dict[Ground, tuple[int, Kept]] = {}  # as in reclaim
         for row in self._made.claimants():
             unit, step = units[row], self._allocation.next[row]
             own = row if self._made.has_slots(row) else NONE
-            ground = unit.queue, unit.priority, step.shapes, unit.is_preemptible, own
+            is_patient = self._made.is_patient(row)
+            ground = unit.queue, unit.priority, step.shapes, unit.is_preemptible, own, is_patient
             made = len(self._allocation.admissions)
-            if hopeless.get(ground) == made:
-                continue
-            if not self._pursue(row):
-                hopeless[ground] = made
+            known = hopeless.get(ground)
+            if known is None or known[0] != made:
+                kept = self._pursue(row)
+                if kept is None:
+                    continue
+                known = hopeless[ground] = made, kept
+            self._made.keep(row, known[1])
 
-    def _pursue(self, row: int) -> bool:
+    def _pursue(self, row: int) -> Kept | None:
+        """Let a unit take what it can; return why it did not."""
         made, units = self._made, self._allocation.snapshot.units
         unit, ask = units[row], made.ask(row)
         if made.use_what_is_left(ask):
-            return True
+            return None
         if unit.queue not in made.stock.all:
-            return False
+            return NOTHING
         may_go = made.who_may_go(ask)
 
         def keeps(block: int) -> bool:
@@ -45,8 +52,11 @@ class Preempt:
             ) and (may_go is None or may_go(block))
 
         line, count = made.line.walk(self._allocation.usage, [unit.queue], keeps)
+        if made.is_patient(row):
+            return Kept(is_patient=count > 0)
         leave = _Leave(Headroom(self._allocation, row))
-        return made.make_room(ask, Action.PREEMPT, line, count, leave)
+        has_room = made.make_room(ask, Action.PREEMPT, line, count, leave)
+        return None if has_room else NOTHING
 
 
 class _Leave:

@@ -2,7 +2,7 @@
 
 from typing import Final, TypeAlias
 
-from scheduler.core.decision import Action
+from scheduler.core.decision import NOTHING, Action, Kept
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
 from scheduler.core.model import NONE, Kind, Verdict
@@ -12,7 +12,7 @@ from scheduler.core.usage import Amounts
 
 __all__ = ["Reclaim"]
 
-Ground: TypeAlias = tuple[int, tuple[int, ...], Amounts, bool, int]
+Ground: TypeAlias = tuple[int, tuple[int, ...], Amounts, bool, int, bool]
 
 
 class Reclaim:
@@ -22,7 +22,8 @@ class Reclaim:
         self._made: Final = displacement
         self._allocation: Final = displacement.allocation
         self._bounds: Final = Bounds(self._allocation.snapshot.queues, self._allocation.due)
-        self._hopeless: Final[dict[Ground, int]] = {}  # after how many admissions
+        # After how many admissions they were in vain, and why.
+        self._hopeless: Final[dict[Ground, tuple[int, Kept]]] = {}
         self._before: Final = _Waiting(displacement)
 
     def run(self) -> None:
@@ -30,29 +31,38 @@ class Reclaim:
         for row in self._made.claimants():
             unit, step = self._allocation.snapshot.units[row], self._allocation.next[row]
             own = row if self._made.has_slots(row) else NONE
-            ground = unit.queue, step.shapes, step.amounts, unit.is_preemptible, own
+            is_patient = self._made.is_patient(row)
+            ground = unit.queue, step.shapes, step.amounts, unit.is_preemptible, own, is_patient
             made = len(self._allocation.admissions)
-            if self._hopeless.get(ground) == made:
-                continue
-            claim = Claim(unit.queue, step.amounts, not unit.is_preemptible)
-            if not self._pursue(row, claim):
-                self._hopeless[ground] = made
+            known = self._hopeless.get(ground)
+            if known is None or known[0] != made:
+                claim = Claim(unit.queue, step.amounts, not unit.is_preemptible)
+                kept = self._pursue(row, claim)
+                if kept is None:
+                    continue
+                known = self._hopeless[ground] = made, kept
+            self._made.keep(row, known[1])
 
-    def _pursue(self, row: int, claim: Claim) -> bool:
+    def _pursue(self, row: int, claim: Claim) -> Kept | None:
+        """Let a unit take what it claims; return why it did not."""
         rights = Rights(self._bounds, self._allocation.usage, claim)
         if not rights.has_claim:
-            return False
+            return NOTHING
         ask = self._made.ask(row)
         if self._made.use_what_is_left(ask):
-            return True
+            return None
         queues = [q for q in self._made.stock.all if q != claim.queue and rights.concerns(q)]
-        if not queues or not self._is_possible(rights, queues):
-            return False
-        asks = self._before.asks(row)
-        leave = _Leave(rights, self._allocation.keys, asks, Headroom(self._allocation, row))
+        is_patient = self._made.is_patient(row)
+        if not queues or not (is_patient or self._is_possible(rights, queues)):
+            return NOTHING
         keeps = self._made.who_may_go(ask)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
-        return self._made.make_room(ask, Action.RECLAIM, line, count, leave)
+        if is_patient:
+            return Kept(is_patient=count > 0)
+        asks = self._before.asks(row)
+        leave = _Leave(rights, self._allocation.keys, asks, Headroom(self._allocation, row))
+        has_room = self._made.make_room(ask, Action.RECLAIM, line, count, leave)
+        return None if has_room else NOTHING
 
     def _is_possible(self, rights: Rights, queues: list[int]) -> bool:
         """Say whether what may be lost, with what is free, could be enough."""

@@ -136,6 +136,8 @@ class _Reader:
                 "queue": None if unit.queue == NONE else queues[unit.queue],
                 "standing": (unit.priority, unit.is_preemptible, unit.is_kept),
                 "bar": unit.bar,
+                "leaves": (unit.bundle, unit.stays),
+                "moments": (unit.patient_until, unit.patience),
                 "tree": self._tree(unit.tree),
             }
             for name, unit in zip(self._units, self._snapshot.units, strict=True)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model import NONE, Bar, Leaf, Pods, PodState, Slot, Unit
 from scheduler.state.gang import Gang
+from scheduler.state.moments import patient_until
 from scheduler.state.roll import (
     DONE,
     GATED,
@@ -24,6 +25,7 @@ from scheduler.state.terms import epoch_s
 from scheduler.state.trees import DEFAULT, tree
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import PREEMPTION_DELAY
 
 __all__ = ["Units"]
 
@@ -89,6 +91,7 @@ class Units:
             return _leaf(view, gang, name, minimum)
 
         group, standing = gang.group, view.standings.of_gang(gang)
+        delay = group.spec.preemption_delay if group else ""
         is_over = any(gang.of(name, SUCCEEDED) for name in gang.minima)
         unit = Unit(
             name=str(gang.key),
@@ -100,6 +103,8 @@ class Units:
             is_kept=gang.is_begun and not gang.is_suspended,
             bundle=gang.owner,
             stays=_ENDING if gang.owner and gang.is_begun and is_over else "",
+            patient_until=patient_until(group.metadata, delay) if group else 0,
+            patience=delay,
         )
         age = (*_age_of_gang(gang, view.roll), gang.key, 0)
         self._put(gang.key, _Entry(age, unit, gang.number, NONE))
@@ -111,6 +116,7 @@ class Units:
         standing = view.standings.of_alone(roll.kins[int(roll.kin[slot])])
         name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
         waiting = (slot,) if state == WAITING else ()
+        delay = roll.kins[int(roll.kin[slot])].annotations.get(PREEMPTION_DELAY, "")
         leaf = Leaf(DEFAULT, 1, waiting, there=int(state == THERE), gated=int(state == GATED))
         unit = Unit(
             name=str(name),
@@ -120,6 +126,8 @@ class Units:
             tree=leaf,
             bar=bar,
             is_kept=state == THERE,
+            patient_until=patient_until(meta, delay),
+            patience=delay,
         )
         self._put(slot, _Entry((*_age(meta), name, 1), unit, NONE, slot))
 

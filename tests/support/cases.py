@@ -41,7 +41,7 @@ EXPECTED: Final = frozenset(
 )
 _SCHEMA: Final = "trainer-kai/simulate/v1"
 _QUIET: Final = ("binds", "evictions", "nominations")
-_RULE: Final = re.compile(r"^(\d+)\. (.*?)(?=^\d+\. |^#|\Z)", re.MULTILINE | re.DOTALL)
+_RULE: Final = re.compile(r"^(\d+[a-z]?)\. (.*?)(?=^\d+[a-z]?\. |^#|\Z)", re.MULTILINE | re.DOTALL)
 _VERDICTS: Final = re.compile(r"^\| ([A-Z]\w+(?:, [A-Z]\w+)*) \| (.*) \|$", re.MULTILINE)
 
 

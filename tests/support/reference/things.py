@@ -81,6 +81,7 @@ class Unit:
     root: Part
     broken: bool = False  # its group or sub-groups cannot be meant
     owner: str = ""  # the JobSet that it is a part of
+    patient: bool = False  # it takes nothing from others yet
     has_strays: bool = False  # pods wait that name a sub-group which it does not have
 
     @property
