@@ -4,7 +4,7 @@ Nobody is evicted but together with the placement that it makes possible, and no
 needed for it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -30,6 +30,7 @@ from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
 from scheduler.core.tenants import Member, Tenants
+from scheduler.core.tenure import Tenure
 from scheduler.core.usage import Amounts
 
 __all__ = ["Displacement", "Headroom"]
@@ -97,6 +98,13 @@ class Displacement:
         return Tenants(self.allocation.snapshot, self.admitted, self._key)
 
     @cached_property
+    def tenure(self) -> Tenure:
+        """Return who of them keeps what it needs for now."""
+        allocation = self.allocation
+        chosen = allocation.policies.min_runtime
+        return Tenure(allocation.snapshot, self.tenants, allocation.usage.paths, chosen)
+
+    @cached_property
     def line(self) -> Line:
         """Return the order in which they would lose it."""
         allocation = self.allocation
@@ -143,16 +151,25 @@ class Displacement:
         wakes_on = rejection.wakes_on | {"time"}
         return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
 
-    def who_may_go(self, ask: Ask) -> Callable[[int], bool] | None:
-        """Say who may: nobody whom the pods want to be near, or are spread beside; None is all."""
+    def who_may_go(
+        self, ask: Ask, action: Action, queues: Iterable[int]
+    ) -> Callable[[int], bool] | None:
+        """Say who of some queues may; None is all.
+
+        Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now.
+        """
+        mine = self.allocation.snapshot.units[ask.unit].queue
+        kept = self.tenure.kept(action, mine, queues)
         shapes = self.allocation.snapshot.shapes
         asked = [shapes[shape] for shape in ask.wanted]
         friends = {term.selector for one in asked for term in one.near}
         friends |= {spread.selector for one in asked for spread in one.spread}
-        if not friends:
+        if not friends and not kept:
             return None
 
         def may_go(block: int) -> bool:
+            if block in kept:
+                return False
             members = self.tenants.members[block]
             return all(friends.isdisjoint(shapes[it.shape].matches) for it in members)
 

@@ -44,7 +44,7 @@ class Preempt:
             return None
         if unit.queue not in made.stock.all:
             return NOTHING
-        may_go = made.who_may_go(ask)
+        may_go = made.who_may_go(ask, Action.PREEMPT, [unit.queue])
 
         def keeps(block: int) -> bool:
             return all(

@@ -55,7 +55,7 @@ class Reclaim:
         is_patient = self._made.is_patient(row)
         if not queues or not (is_patient or self._is_possible(rights, queues)):
             return NOTHING
-        keeps = self._made.who_may_go(ask)
+        keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
         if is_patient:
             return Kept(is_patient=count > 0)

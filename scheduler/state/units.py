@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model import NONE, Bar, Leaf, Pods, PodState, Slot, Unit
 from scheduler.state.gang import Gang
-from scheduler.state.moments import patient_until
+from scheduler.state.moments import patient_until, placed_at, since
 from scheduler.state.roll import (
     DONE,
     GATED,
@@ -103,6 +103,7 @@ class Units:
             is_kept=gang.is_begun and not gang.is_suspended,
             bundle=gang.owner,
             stays=_ENDING if gang.owner and gang.is_begun and is_over else "",
+            since=since(gang, view.roll),
             patient_until=patient_until(group.metadata, delay) if group else 0,
             patience=delay,
         )
@@ -112,11 +113,11 @@ class Units:
     def read_pod(self, view: View, slot: int, bar: Bar | None) -> None:
         """Make the unit of a pod on its own; *bar* is in its way."""
         roll, state = view.roll, int(view.roll.state[slot])
-        meta, key = roll.pod(slot).metadata, roll.keys[slot]
-        standing = view.standings.of_alone(roll.kins[int(roll.kin[slot])])
+        meta, key, kin = roll.pod(slot).metadata, roll.keys[slot], roll.kins[int(roll.kin[slot])]
+        standing = view.standings.of_alone(kin)
         name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
         waiting = (slot,) if state == WAITING else ()
-        delay = roll.kins[int(roll.kin[slot])].annotations.get(PREEMPTION_DELAY, "")
+        delay = kin.annotations.get(PREEMPTION_DELAY, "")
         leaf = Leaf(DEFAULT, 1, waiting, there=int(state == THERE), gated=int(state == GATED))
         unit = Unit(
             name=str(name),
@@ -126,6 +127,7 @@ class Units:
             tree=leaf,
             bar=bar,
             is_kept=state == THERE,
+            since=placed_at(roll.pod(slot)) if state == THERE else 0,
             patient_until=patient_until(meta, delay),
             patience=delay,
         )
@@ -222,8 +224,8 @@ def _leaf(view: View, gang: Gang, name: str, minimum: int) -> Leaf:
 
 def _may_shrink(gang: Gang, name: str, minimum: int) -> bool:
     """Say whether some pods of a leaf may go while others stay."""
-    is_alone = len(gang.minima) == 1
-    return not gang.owner and not (is_alone and gang.of(name, THERE) <= minimum)
+    is_flat = gang.group is None or not gang.group.spec.sub_groups
+    return not gang.owner and not (is_flat and gang.of(name, THERE) <= minimum)
 
 
 def _queue(view: View, standing: Standing) -> int:

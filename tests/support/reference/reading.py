@@ -39,9 +39,10 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
     cluster = Cluster(
         machines=machines,
         pods=[pod for raw, pod in pods if raw["status"]["phase"] not in ("Succeeded", "Failed")],
-        units=read_units(by_kind.get("PodGroup", []), pods, by_kind.get("PriorityClass", [])),
+        units=read_units(by_kind.get("PodGroup", []), pods, by_kind.get("PriorityClass", []), at),
         queues={one["metadata"]["name"]: _queue(one) for one in by_kind.get("Queue", ())},
         total=_total(machines, pods),
+        now=at,
     )
     # What exists later may be put on nodes too, and others must see it there.
     cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
@@ -141,6 +142,8 @@ def _queue(raw: Obj) -> Queue:
             Fraction(str(resources.get(name, {}).get("overQuotaWeight", 0)))
             for name in ("cpu", "memory", "gpu")
         ),
+        preempt_min=spec.get("preemptMinRuntime", ""),
+        reclaim_min=spec.get("reclaimMinRuntime", ""),
     )
 
 
