@@ -31,6 +31,7 @@ from scheduler.state.news import (
 from scheduler.state.orders import UnitOrders
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
+from scheduler.state.stays import refusal
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
@@ -38,6 +39,7 @@ from trainer_kai.api.names import EVICTED_BY, POD_GROUP, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
+from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 from trainer_kai.policy.demand import Amounts, demand
 
@@ -112,12 +114,18 @@ class Live:
             return NOTHING
         else:
             known[name] = seen
-            if self.on_record is not None and EVICTED_BY in seen.metadata.annotations:
-                self.on_record(key)
             return NOTHING
+        if known is self.cluster.trainjobs:
+            return self._of_trainjob(key, before, known.get(key))
         if known is self.cluster.nodes and worse(before, seen):
             self._moved.add(key)
         return help_of(before, seen)
+
+    def refuse(self, job: Key, why: str | None) -> Topics:
+        """Take note of why a TrainJob cannot be suspended, or that it can; nobody takes from it."""
+        before = self.cluster.refused.get(job)
+        self._state.refused.tell(job, why)
+        return NOTHING if before == why else ANY
 
     def lead(self) -> None:
         """Begin to act; whoever led before may have left units short, so all are looked at."""
@@ -226,6 +234,16 @@ class Live:
             and pod.status.phase not in OVER
             and self._is_ours(pod)
         )
+
+    def _of_trainjob(self, key: Key, before: TrainJob | None, now: TrainJob | None) -> Topics:
+        """Return whom a TrainJob helps; of another of its name nothing is known yet."""
+        if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
+            self._state.refused.tell(key, None)
+        has_record = now is not None and EVICTED_BY in now.metadata.annotations
+        if has_record and self.on_record is not None:
+            self.on_record(key)
+        was, is_ = (refusal(it) if it else None for it in (before, now))
+        return NOTHING if was == is_ else ANY
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name == self._scheduler_name

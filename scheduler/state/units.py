@@ -38,7 +38,6 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
-_ENDING: Final = "some of its pods have succeeded, and would not run again"
 _FEW: Final = 32  # changes that are cheaper one by one than all in one
 
 _Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
@@ -92,7 +91,6 @@ class Units:
 
         group, standing = gang.group, view.standings.of_gang(gang)
         delay = group.spec.preemption_delay if group else ""
-        is_over = any(gang.of(name, SUCCEEDED) for name in gang.minima)
         unit = Unit(
             name=str(gang.key),
             queue=_queue(view, standing),
@@ -102,7 +100,7 @@ class Units:
             bar=bar,
             is_kept=gang.is_begun and not gang.is_suspended,
             bundle=gang.owner,
-            stays=_ENDING if gang.owner and gang.is_begun and is_over else "",
+            stays=view.stays.of(gang),
             since=since(gang, view.roll),
             patient_until=patient_until(group.metadata, delay) if group else 0,
             patience=delay,

@@ -2,7 +2,7 @@
 
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
-from scheduler.core.model import Snapshot, Verdict
+from scheduler.core.model import Group, Leaf, Snapshot, Verdict
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, Queue, shape
@@ -96,3 +96,16 @@ def test_who_is_patient_may_use_what_others_left() -> None:
     builder.gang(1, ONE, queue="b", patient_until=100)
     answer = plan(builder.snapshot(), POLICIES)
     assert {it.unit for it in answer.decisions} == {1, 2}
+
+
+def test_who_has_lost_all_step_by_step_has_nothing() -> None:
+    """It needs nothing, and what it had is gone: nobody waits for time to take that."""
+    builder = Builder([Node(gpu=1)], [Queue("a", quota=-1)])
+    builder.lying(0, builder.shape(ONE))
+    leaf = Leaf("default", 1, there=1, pods=(0,))
+    builder.unit(Group("", 0, (leaf,)), priority=30, is_kept=True)
+    builder.gang(1, ONE, priority=60)
+    builder.gang(1, ONE, priority=40, patient_until=100)
+    answer = plan(builder.snapshot(), POLICIES)
+    assert told(answer) == "0→1"
+    assert [it.verdict for it in answer.rejections] == [Verdict.NO_CAPACITY]

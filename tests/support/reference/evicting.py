@@ -221,6 +221,7 @@ def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
     is_ending = unit.owner and {"there", "succeeded"} <= {pod.state for pod in unit.pods}
     return (
         unit.preemptible
+        and not unit.stays
         and unit not in spared
         and not is_ending
         and bool(way)

@@ -83,6 +83,7 @@ class Unit:
     owner: str = ""  # the JobSet that it is a part of
     patient: bool = False  # it takes nothing from others yet
     is_held: bool = False  # that is what keeps it from taking something
+    stays: bool = False  # somebody else looks after its TrainJob
     began: str = ""  # when it began to run, where that is known
     has_strays: bool = False  # pods wait that name a sub-group which it does not have
 
