@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model import Cause, Floats, Kind, Verdict
 
 __all__ = [
+    "NOTHING",
     "Action",
     "Admission",
     "BarNumbers",
     "Eviction",
+    "Kept",
     "MemberNumbers",
     "Missing",
     "NodeNumbers",
@@ -153,6 +155,15 @@ class MemberNumbers(NamedTuple):
 Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers
 
 
+class Kept(NamedTuple):
+    """Why nobody loses anything for a unit that may claim it."""
+
+    is_patient: bool = False  # it could take something, and gives others time first
+
+
+NOTHING: Final = Kept()
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Why a unit waits."""
@@ -162,6 +173,7 @@ class Rejection:
     numbers: Numbers
     is_curable: bool  # by evicting others
     wakes_on: frozenset[str]
+    kept: Kept = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

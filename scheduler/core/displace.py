@@ -4,15 +4,24 @@ Nobody is evicted but together with the placement that it makes possible, and no
 needed for it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from scheduler.core.allocate import Allocation
-from scheduler.core.decision import Action, Eviction, NodeNumbers, QuotaNumbers, Rejection
+from scheduler.core.decision import (
+    NOTHING,
+    Action,
+    Eviction,
+    Kept,
+    NodeNumbers,
+    QuotaNumbers,
+    Rejection,
+)
 from scheduler.core.gone import Ask, Gone, Leave
 from scheduler.core.line import Block, Line
 from scheduler.core.model import NONE, Kind, Verdict
@@ -20,11 +29,15 @@ from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
 from scheduler.core.tenants import Member, Tenants
+from scheduler.core.tenure import Tenure
 from scheduler.core.usage import Amounts
 
 __all__ = ["Displacement", "Headroom"]
 
 _MOST_SEATINGS: Final = 64  # each is as large as there are nodes
+
+
+_Ground: TypeAlias = tuple[int, int, tuple[int, ...], bool, int, bool]
 
 
 class Headroom:
@@ -60,6 +73,7 @@ class Displacement:
         self.evictions: Final[list[Eviction]] = []
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0, "withheld": 0}
         self.served: Final[set[int]] = set()  # who took what
+        self.kept: Final[dict[int, Kept]] = {}  # by unit that may claim something in vain
         self._losers: Final[set[int]] = set()
         self._wanted: Final[dict[tuple[int, ...], dict[int, int]]] = {}  # pods by shape
         self._seatings: Final[dict[int, Seating]] = {}
@@ -87,26 +101,40 @@ class Displacement:
         return Tenants(self.allocation.snapshot, self.admitted, self.allocation.key)
 
     @cached_property
+    def tenure(self) -> Tenure:
+        """Return who of them keeps what it needs for now."""
+        allocation = self.allocation
+        chosen = allocation.policies.min_runtime
+        return Tenure(allocation.snapshot, self.tenants, allocation.usage.paths, chosen)
+
+    @cached_property
     def line(self) -> Line:
         """Return the order in which they would lose it."""
         allocation = self.allocation
         return Line(allocation.snapshot.queues, allocation.keys, self.tenants.blocks)
 
-    def let_claim(self, pursue: Callable[[int], bool], *, by_priority: bool) -> None:
+    def let_claim(self, pursue: Callable[[int], Kept | None], *, by_priority: bool) -> None:
         """Let everybody claim, one chunk each; not who asks for what was just refused.
 
         Whether priority makes a difference depends on the action. Who has slots is like no other.
+        *pursue* returns why nothing was taken.
         """
-        hopeless: dict[tuple[int, int, tuple[int, ...], bool, int], int] = {}
+        hopeless: dict[_Ground, tuple[int, Kept]] = {}
         admissions = self.allocation.admissions
         for row in self._claimants():
             unit, step = self.allocation.snapshot.units[row], self.allocation.next[row]
             priority = unit.priority if by_priority else 0
             own = row if self.has_slots(row) else NONE
-            claim = unit.queue, priority, step.shapes, unit.is_preemptible, own
+            patient = self.is_patient(row)
+            claim = unit.queue, priority, step.shapes, unit.is_preemptible, own, patient
             made = len(admissions)
-            if hopeless.get(claim) != made and not pursue(row):
-                hopeless[claim] = made
+            known = hopeless.get(claim)
+            if known is None or known[0] != made:
+                kept = pursue(row)
+                if kept is None:
+                    continue
+                known = hopeless[claim] = made, kept
+            self._keep(row, known[1])
 
     def _claimants(self) -> Iterator[int]:
         """Yield the units that could be helped by taking something from others, in their turns."""
@@ -123,8 +151,7 @@ class Displacement:
                 return
             left.remove(row)
             made = len(self.evictions)
-            if units[row].patient_until <= allocation.snapshot.now:
-                yield row
+            yield row
             lost = {unit for one in self.evictions[made:] for unit in one.units}
             if left & lost:  # who loses something takes nothing
                 left -= lost
@@ -135,16 +162,43 @@ class Displacement:
     def _is_spent(self) -> bool:
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
 
-    def who_may_go(self, ask: Ask) -> Callable[[int], bool] | None:
-        """Say who may: nobody whom the pods want to be near, or are spread beside; None is all."""
+    def is_patient(self, row: int) -> bool:
+        """Say whether a unit gives others time before it takes anything."""
+        return self.allocation.snapshot.units[row].patient_until > self.allocation.snapshot.now
+
+    def _keep(self, row: int, kept: Kept) -> None:
+        """Take note of why a unit that may claim something takes nothing."""
+        if kept != NOTHING:
+            self.kept[row] = kept
+
+    def told(self, rejection: Rejection) -> Rejection:
+        """Return why a unit waits, and why it takes nothing."""
+        kept = self.kept.get(rejection.unit)
+        if kept is None:
+            return rejection
+        verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
+        wakes_on = rejection.wakes_on | {"time"}
+        return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
+
+    def who_may_go(
+        self, ask: Ask, action: Action, queues: Iterable[int]
+    ) -> Callable[[int], bool] | None:
+        """Say who of some queues may; None is all.
+
+        Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now.
+        """
+        mine = self.allocation.snapshot.units[ask.unit].queue
+        kept = self.tenure.kept(action, mine, queues)
         shapes = self.allocation.snapshot.shapes
         asked = [shapes[shape] for shape in ask.wanted]
         friends = {term.selector for one in asked for term in one.near}
         friends |= {spread.selector for one in asked for spread in one.spread}
-        if not friends:
+        if not friends and not kept:
             return None
 
         def may_go(block: int) -> bool:
+            if block in kept:
+                return False
             members = self.tenants.members[block]
             return all(friends.isdisjoint(shapes[it.shape].matches) for it in members)
 
@@ -256,6 +310,7 @@ class Displacement:
             return False
         self.admitted.add(row)
         self.served.add(row)
+        self.kept.pop(row, None)
         if "tenants" in self.__dict__:
             for block in self.tenants.spare(row):
                 self.line.drop(block)

@@ -13,6 +13,7 @@ from scheduler.core.decision import (
     QuotaNumbers,
     Rejection,
 )
+from scheduler.core.kept import why_kept
 from scheduler.core.model import NONE, Axes, Kind, Shape, Snapshot, Verdict
 
 __all__ = ["COUNTED_MOST", "MOST", "explain", "for_kai"]
@@ -61,6 +62,10 @@ _REMEDIES: Final = {
 
 def explain(snapshot: Snapshot, rejection: Rejection) -> str:
     """Return the sentence."""
+    return ". ".join([_numbers(snapshot, rejection), *why_kept(snapshot, rejection)])
+
+
+def _numbers(snapshot: Snapshot, rejection: Rejection) -> str:
     numbers = rejection.numbers
     if isinstance(numbers, QuotaNumbers):
         return _of_quota(snapshot, rejection.verdict, numbers)
@@ -74,6 +79,8 @@ def explain(snapshot: Snapshot, rejection: Rejection) -> str:
 def for_kai(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
     """Return reason and message as KAI writes them into conditions, for tools that read those."""
     numbers = rejection.numbers
+    if rejection.verdict == Verdict.PREEMPTION_DELAY:
+        return "PreemptionDelayNotElapsed", explain(snapshot, rejection)
     if isinstance(numbers, QuotaNumbers):
         is_limit = rejection.verdict == Verdict.EXCEEDS_LIMIT
         return ("OverLimit" if is_limit else "NonPreemptibleOverQuota"), explain(
@@ -88,7 +95,7 @@ def for_kai(snapshot: Snapshot, rejection: Rejection) -> tuple[str, str]:
 
 
 def _of_quota(snapshot: Snapshot, verdict: Verdict, numbers: QuotaNumbers) -> str:
-    is_limit = verdict == Verdict.EXCEEDS_LIMIT
+    is_limit = verdict != Verdict.NON_PREEMPTIBLE_OVER_QUOTA
     names, bounds = snapshot.queues.names, (numbers, *numbers.others)
     has = _first(_bound(names, it, is_limit=is_limit) for it in bounds)
     begin = has if is_limit else f"what cannot be preempted may have {has}"

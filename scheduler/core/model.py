@@ -232,6 +232,9 @@ class Queues:
     allocated: Ints  # [queue, kind]
     fixed: Ints  # [queue, kind] the part that cannot be preempted
     requested: Ints  # [queue, kind]
+    # How long units keep what they need once they run, in seconds, or NONE where it is not said.
+    preempt_min_s: tuple[int, ...] = ()  # [queue]; empty where nobody says anything
+    reclaim_min_s: tuple[int, ...] = ()  # [queue]; likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +305,9 @@ class Unit:
     bundle: str = ""  # units of one bundle leave together, and whole
     stays: str = ""  # why nobody may take anything from it
     stale_at: int | None = None  # when it counts as stale, in seconds since 1970; None is never
+    since: int = 0  # when it began to run, in seconds since 1970; 0 is not known
     patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
+    patience: str = ""  # how long that is, in its own words
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def plan(
         passed(action)
     return Plan(
         decisions=tuple(allocation.admissions),
-        rejections=tuple(sorted(allocation.rejections.values(), key=lambda it: it.unit)),
+        rejections=tuple(displacement.told(it) for _, it in sorted(allocation.rejections.items())),
         fair_share=due,
         stats=replace(allocation.stats(), **displacement.stats),
         evictions=tuple(displacement.evictions),

@@ -15,7 +15,17 @@ from scheduler.core.decision import QuotaNumbers
 from scheduler.core.model import Bools, Shape, Snapshot, Unit, Verdict
 from scheduler.core.usage import Usage
 
-__all__ = ["Filter", "Policies", "Quota", "Refusal", "Score", "Scored", "Seats", "UnitKey"]
+__all__ = [
+    "Filter",
+    "MinRuntime",
+    "Policies",
+    "Quota",
+    "Refusal",
+    "Score",
+    "Scored",
+    "Seats",
+    "UnitKey",
+]
 
 Scored: TypeAlias = Any  # a number, or an array of them: what the arithmetic makes of Seats
 
@@ -73,6 +83,14 @@ class Quota(Protocol):
         ...
 
 
+class MinRuntime(NamedTuple):
+    """How long units keep what they need once they run."""
+
+    preempt_s: int = 0  # where no queue says it
+    reclaim_s: int = 0  # likewise
+    is_asked_at_leaf: bool = False  # in reclaim the queue that loses; else the one that is compared
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """All that a site has chosen."""
@@ -83,3 +101,4 @@ class Policies:
     quotas: tuple[Quota, ...] = ()
     past_use: float = 1.0  # k: how much past use counts in the division of shares
     actions: tuple[str, ...] = ("allocate",)
+    min_runtime: MinRuntime | None = None  # nobody is protected

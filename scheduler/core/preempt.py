@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scheduler.core.decision import Action
+from scheduler.core.decision import NOTHING, Action, Kept
 from scheduler.core.displace import Displacement, Headroom
 
 __all__ = ["Preempt"]
@@ -19,14 +19,15 @@ class Preempt:
         """Let everybody take his turn, one chunk each."""
         self._made.let_claim(self._pursue, by_priority=True)
 
-    def _pursue(self, row: int) -> bool:
+    def _pursue(self, row: int) -> Kept | None:
+        """Let a unit take what it can; return why it did not."""
         made, units = self._made, self._allocation.snapshot.units
         unit, ask = units[row], made.ask(row)
         if made.use_what_is_left(ask):
-            return True
+            return None
         if unit.queue not in made.stock.all:
-            return False
-        may_go = made.who_may_go(ask)
+            return NOTHING
+        may_go = made.who_may_go(ask, Action.PREEMPT, [unit.queue])
 
         def keeps(block: int) -> bool:
             return all(
@@ -34,8 +35,11 @@ class Preempt:
             ) and (may_go is None or may_go(block))
 
         line, count = made.line.walk(self._allocation.usage, [unit.queue], keeps)
+        if made.is_patient(row):
+            return Kept(is_patient=count > 0)
         leave = _Leave(Headroom(self._allocation, row))
-        return made.make_room(ask, Action.PREEMPT, line, count, leave)
+        has_room = made.make_room(ask, Action.PREEMPT, line, count, leave)
+        return None if has_room else NOTHING
 
 
 class _Leave:

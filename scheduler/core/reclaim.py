@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scheduler.core.decision import Action
+from scheduler.core.decision import NOTHING, Action, Kept
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
 from scheduler.core.model import Kind
@@ -27,24 +27,29 @@ class Reclaim:
         """Let everybody claim what is due to it, one chunk each."""
         self._made.let_claim(self._pursue, by_priority=False)
 
-    def _pursue(self, row: int) -> bool:
+    def _pursue(self, row: int) -> Kept | None:
+        """Let a unit take what it claims; return why it did not."""
         unit = self._allocation.snapshot.units[row]
         amounts = self._allocation.next[row].amounts
         claim = Claim(unit.queue, amounts, not unit.is_preemptible)
         rights = Rights(self._bounds, self._allocation.usage, claim)
         if not rights.has_claim:
-            return False
+            return NOTHING
         ask = self._made.ask(row)
         if self._made.use_what_is_left(ask):
-            return True
+            return None
         queues = [q for q in self._made.stock.all if q != claim.queue and rights.concerns(q)]
-        if not queues or not self._is_possible(rights, queues):
-            return False
+        is_patient = self._made.is_patient(row)
+        if not queues or not (is_patient or self._is_possible(rights, queues)):
+            return NOTHING
+        keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
+        line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
+        if is_patient:
+            return Kept(is_patient=count > 0)
         asks = self._before.asks(row)
         leave = _Leave(rights, self._allocation.keys, asks, Headroom(self._allocation, row))
-        keeps = self._made.who_may_go(ask)
-        line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
-        return self._made.make_room(ask, Action.RECLAIM, line, count, leave)
+        has_room = self._made.make_room(ask, Action.RECLAIM, line, count, leave)
+        return None if has_room else NOTHING
 
     def _is_possible(self, rights: Rights, queues: list[int]) -> bool:
         """Say whether what may be lost, with what is free, could be enough."""

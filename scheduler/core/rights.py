@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduler.core.model import KINDS, UNBOUND, Floats, Ints, Queues
 from scheduler.core.share import allocatable_share
-from scheduler.core.usage import Amounts, Usage
+from scheduler.core.usage import Amounts, Usage, parting
 
 __all__ = ["Bounds", "Claim", "Rights", "Taking"]
 
@@ -93,11 +93,7 @@ class Rights:
     def pair(self, queue: int) -> tuple[int, int]:
         """Return the claimant's and another queue just below the one they have in common."""
         if queue not in self._pairs:
-            mine, theirs = self.usage.paths[self.claim.queue], self.usage.paths[queue]
-            depth = 1
-            while mine[-depth] == theirs[-depth]:
-                depth += 1
-            self._pairs[queue] = mine[-depth], theirs[-depth]
+            self._pairs[queue] = parting(self.usage.paths, self.claim.queue, queue)
         return self._pairs[queue]
 
     def _with_claim(self, has: list[int]) -> list[int]:

@@ -71,6 +71,8 @@ class Tenants:
             lost, whole = self.members[block], blocks[0]
             self.members[whole] = tuple([it for it in self.members[whole] if it not in lost])
             self._totals[whole] = amounts_of(self._snapshot.shapes, self.members[whole])
+            if not self.members[whole]:
+                gone.append(whole)
         for one in gone:
             blocks.remove(one)
         return gone

@@ -1,10 +1,11 @@
 """What queues have while a plan is being made: plain integers, on all levels."""
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from scheduler.core.model import NONE, Queues
 
-__all__ = ["Amounts", "Usage"]
+__all__ = ["Amounts", "Usage", "parting"]
 
 Amounts: TypeAlias = tuple[int, int, int]  # by Kind
 
@@ -48,6 +49,15 @@ class Usage:
         """Take a charge back."""
         cpu, memory, gpu = amounts
         self.take(queue, (-cpu, -memory, -gpu), is_fixed=is_fixed)
+
+
+def parting(paths: Sequence[Sequence[int]], one: int, other: int) -> tuple[int, int]:
+    """Return what is above two queues just below the one they have in common, or at the top."""
+    mine, theirs = paths[one], paths[other]
+    depth = 1
+    while mine[-depth] == theirs[-depth]:
+        depth += 1
+    return mine[-depth], theirs[-depth]
 
 
 def _path(parent: tuple[int, ...], queue: int) -> tuple[int, ...]:

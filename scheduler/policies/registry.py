@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from scheduler.core.policy import Policies, Quota, Score, UnitKey
 from scheduler.policies.availability import availability
 from scheduler.policies.elastic import elastic
+from scheduler.policies.min_runtime import ARGUMENTS as MIN_RUNTIME_ARGUMENTS
+from scheduler.policies.min_runtime import argument_faults, min_runtime
 from scheduler.policies.nominated_node import nominated_node
 from scheduler.policies.placement import binpack, by_kind, spread
 from scheduler.policies.priority import priority
@@ -42,6 +44,7 @@ _PLACEMENT: Final = "nodeplacement"
 _PLACEMENTS: Final[Mapping[str, Score]] = {"binpack": binpack, "spread": spread}
 _PLACEMENT_WEIGHT: Final = 9.0
 _PROPORTION: Final = "proportion"
+_MIN_RUNTIME: Final = "minruntime"
 _QUOTAS: Final[tuple[Quota, ...]] = (within_limit, within_quota)
 _PAST_USE: Final = "kValue"
 _MOST_PAST_USE: Final = 1_000_000.0  # beyond any meaning, and the division stays finite
@@ -51,7 +54,6 @@ FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "
 _NOT_BUILT: Final = (
     "podaffinity",
     "dynamicresources",
-    "minruntime",
     "topology",
     "gpupack",
     "gpuspread",
@@ -61,11 +63,20 @@ _NOT_BUILT: Final = (
     "sg-multinodegang",
     "reflectjoborder",
 )
-PLUGINS: Final = (*_UNIT_ORDER, *_SCORES, _PLACEMENT, _PROPORTION, *FIXED, *_NOT_BUILT)
+PLUGINS: Final = (
+    *_UNIT_ORDER,
+    *_SCORES,
+    _PLACEMENT,
+    _PROPORTION,
+    _MIN_RUNTIME,
+    *FIXED,
+    *_NOT_BUILT,
+)
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys((*_UNIT_ORDER, *_SCORES, *FIXED), ()),
     _PLACEMENT: ("cpu", "gpu"),
     _PROPORTION: (_PAST_USE,),
+    _MIN_RUNTIME: MIN_RUNTIME_ARGUMENTS,
 }
 
 
@@ -103,6 +114,7 @@ def choice_faults(choice: Choice) -> Iterator[str]:
     if number is None or number > _MOST_PAST_USE:
         most = f"{_MOST_PAST_USE:,.0f}"
         yield f"{_PAST_USE} of {_PROPORTION} must be a number up to {most}, not {text!r}"
+    yield from argument_faults(_arguments(choice, _MIN_RUNTIME))
 
 
 def _said_in_vain(choice: Choice) -> Iterator[str]:
@@ -128,6 +140,9 @@ def choose(choice: Choice) -> Policies:
         unit_order=tuple(key for name, key in _UNIT_ORDER.items() if _is_on(choice, name)),
         quotas=_QUOTAS if _is_on(choice, _PROPORTION) else (),
         past_use=min(max(0.0, 1.0 if past_use is None else past_use), _MOST_PAST_USE),
+        min_runtime=(
+            min_runtime(_arguments(choice, _MIN_RUNTIME)) if _is_on(choice, _MIN_RUNTIME) else None
+        ),
         actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
     )
 

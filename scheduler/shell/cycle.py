@@ -23,8 +23,8 @@ from scheduler.core.policy import Policies
 from scheduler.shell.breaker import Breaker
 from scheduler.shell.garbage import undisturbed
 from scheduler.shell.verdicts import Told, read_told
-from scheduler.state.departures import Departure
 from scheduler.state.encode import Encoded
+from scheduler.state.leaving import Departures
 from scheduler.state.live import Live
 from scheduler.state.news import ANY, MORE, Topics
 from scheduler.state.orders import Orders, UnitOrders, read_orders
@@ -64,7 +64,7 @@ class _Given(NamedTuple):
     """What a plan is made from."""
 
     encoded: Encoded
-    leaving: Mapping[Key, tuple[Departure, ...]]
+    leaving: Mapping[Key, Departures]
     limits: Limits
 
 
@@ -148,7 +148,7 @@ class Cycle:
         encoded = self._live.snapshot()
         self._meanwhile, self._is_stale = {}, False
         self._taken_s = taken_s = self._clock.monotonic_s()
-        given = _Given(encoded, self._live.leaving_now(), self._limits(encoded))
+        given = _Given(encoded, self._live.leaving.now(), self._limits(encoded))
         made, orders, told = await self._beside(self._decide, given)
         ended_s = self._clock.monotonic_s()
         self._wakes_on = _wakes_on(made)
@@ -178,7 +178,7 @@ class Cycle:
     def _note_withheld(self, count: int) -> None:
         """Say, when it begins, that enough is taken for now."""
         if count and not self._is_withheld:
-            self._log.warning("evictions held back: enough GPUs were taken", claims=count)
+            self._log.warning("evictions held back", claims=count)
         self._is_withheld = bool(count)
         self._metrics.claims_withheld.set(count)
 

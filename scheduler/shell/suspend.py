@@ -23,8 +23,9 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.state.live import Live
+from scheduler.state.stays import refusal
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE, LAST_APPLIED, TRAINJOB_CONTROLLER
+from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
@@ -34,7 +35,7 @@ from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
 from trainer_kai.kube.request import Write, get
 from trainer_kai.metrics import Metrics
 
-__all__ = ["Suspender", "refusal"]
+__all__ = ["Suspender"]
 
 _MANAGER: Final = "trainer-kai-eviction"
 _OURS: Final = Write(field_manager=_MANAGER, force=True)
@@ -219,15 +220,6 @@ class Suspender:
             TRAINJOBS.api_version, TRAINJOBS.kind, meta.namespace, meta.name, meta.uid
         )
         self._recorder.post(regarding, reason, message)
-
-
-def refusal(job: TrainJob) -> str | None:
-    """Say why a TrainJob is nobody's victim, as far as it says so itself."""
-    if KUEUE_QUEUE in job.metadata.labels:
-        return "Kueue suspends and resumes it"
-    if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
-        return f"it is managed by {job.spec.managed_by}"
-    return None
 
 
 def _is_wished(meta: _Owned) -> bool:

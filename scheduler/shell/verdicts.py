@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.decision import Plan
+from scheduler.core.decision import NodeNumbers, Plan
 from scheduler.core.explain import explain, for_kai
 from scheduler.core.model import NONE, Ints, Verdict, leaves_of
 from scheduler.state.departures import Departure, waiting_for
@@ -119,7 +119,10 @@ def _said(encoded: Encoded, refused: Refused) -> Said:
     if rejection.unit == NONE:
         return Said(refused.verdict, sentence, reason, message, has_begun=False, pods=())
     leaves = [*leaves_of(encoded.snapshot.units[rejection.unit].tree)]
-    is_of_capacity = refused.verdict in _OF_CAPACITY
+    is_patient = refused.verdict == Verdict.PREEMPTION_DELAY
+    is_of_capacity = refused.verdict in _OF_CAPACITY or (
+        is_patient and isinstance(rejection.numbers, NodeNumbers)
+    )
     rows = (row for leaf in leaves for row in leaf.waiting) if is_of_capacity else ()
     return Said(
         verdict=refused.verdict,

@@ -35,3 +35,4 @@ class Cluster:
     budgets: dict[Key, PodDisruptionBudget] = field(default_factory=dict)
     jobsets: dict[Key, JobSet] = field(default_factory=dict)
     trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
+    refused: dict[Key, str] = field(default_factory=dict)  # why TrainJobs cannot be suspended

@@ -17,6 +17,7 @@ from scheduler.state.kin import Kin
 from scheduler.state.kins import grown
 from scheduler.state.links import Links
 from scheduler.state.roll import Roll
+from scheduler.state.stays import trainjob_key
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
@@ -40,6 +41,7 @@ class Gangs:
         self._free: Final[list[int]] = []
         self._owners: Final[Links[Key, str]] = Links()
         self._jobsets: Final[Links[Key, Key]] = Links()
+        self._trainjobs: Final[Links[Key, Key]] = Links()
         self._before: Final[Links[Key, Key]] = Links()  # groups that it comes after
         self._stale: dict[Key, None] = {}  # to be made anew
         self.changed: dict[Key, None] = {}  # to be counted anew; some are no more
@@ -65,6 +67,11 @@ class Gangs:
             self._choose_newest(self._owners.of(owner) if owner else ())
         for key in tuple(self.changed):  # what is known of one stage tells the next when to begin
             self.touch(self._before.of(key))
+
+    def hear_trainjobs(self, trainjobs: Iterable[Key]) -> None:
+        """Take the names of TrainJobs of which something has changed."""
+        for trainjob in trainjobs:
+            self.touch(self._trainjobs.of(trainjob))
 
     def touch(self, keys: Iterable[Key]) -> None:
         """Let gangs be looked at again."""
@@ -135,6 +142,8 @@ class Gangs:
         owners = group.metadata.owner_references if group else ()
         self._owners.put(key, (gang.owner,) if gang and gang.owner else ())
         self._jobsets.put(key, (Key(key.namespace, owner.name) for owner in owners))
+        trainjob = trainjob_key(gang.jobset) if gang else None
+        self._trainjobs.put(key, (trainjob,) if trainjob else ())
         after = gang.said.after if gang else ()
         self._before.put(key, (Key(key.namespace, one.group) for one in after))
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from scheduler.state.assumed import Assumed
 from scheduler.state.awaited import least_pods
-from scheduler.state.departures import Departure
 from scheduler.state.encoded import Encoded
+from scheduler.state.leaving import Leaving
 from scheduler.state.news import (
     ANY,
     FREED,
@@ -32,6 +32,7 @@ from scheduler.state.news import (
 from scheduler.state.orders import UnitOrders
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
+from scheduler.state.stays import refusal
 from scheduler.state.terms import Terms, stamp
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
@@ -39,6 +40,7 @@ from trainer_kai.api.names import EVICTED_BY, POD_GROUP, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError
+from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 from trainer_kai.policy.demand import Amounts, demand
 
@@ -62,7 +64,7 @@ class Live:
         self._short: dict[Key, None] = {}  # units that may have begun without being whole
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self._members: Final[dict[Key, set[Key]]] = {}  # by group
-        self.leaving: dict[Key, tuple[Departure, ...]] = {}  # by the group that gets their room
+        self.leaving: Final = Leaving(self.cluster)
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
         self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
@@ -115,12 +117,23 @@ class Live:
             return NOTHING
         else:
             known[name] = seen
-            if self.on_record is not None and EVICTED_BY in seen.metadata.annotations:
-                self.on_record(key)
             return NOTHING
+        if known is self.cluster.trainjobs:
+            return self._of_trainjob(key, before, known.get(key))
         if known is self.cluster.nodes and worse(before, seen):
             self._moved.add(key)
         return help_of(before, seen)
+
+    def refuse(self, job: Key, why: str | None) -> Topics:
+        """Take note of why a TrainJob cannot be suspended, or that it can.
+
+        Nobody takes from it meanwhile, and if it was to go, it stays.
+        """
+        before = self.cluster.refused.get(job)
+        self._state.refused.tell(job, why)
+        if why is not None:
+            self._let_stay(self.leaving.pods_of(job))
+        return NOTHING if before == why else ANY
 
     def lead(self) -> None:
         """Begin to act; whoever led before may have left units short, so all are looked at."""
@@ -176,45 +189,13 @@ class Live:
         for pod in (pod for one in orders.departures for pod in one.pods):
             self.assumed.evict(pod, self.cluster.pods[pod].metadata.uid, at)
             self._lay_pod(pod)
-        if orders.departures:
-            self.leaving[orders.group] = orders.departures
-
-    def leaving_now(self) -> dict[Key, tuple[Departure, ...]]:
-        """Return who is going for which group."""
-        going = {
-            claimant: tuple(
-                one for one in departures if any(self._is_going(pod) for pod in one.pods)
-            )
-            for claimant, departures in self.leaving.items()
-        }
-        self.leaving = {claimant: them for claimant, them in going.items() if them}
-        return self.leaving
-
-    def _is_going(self, key: Key) -> bool:
-        pod = self.cluster.pods.get(key)
-        return pod is not None and bool(pod.metadata.deletion_timestamp)
-
-    def refuse(self, job: Key, why: str | None) -> None:
-        """Let nobody take from a TrainJob, or anybody again; whoever was to go stays."""
-        if why is None:
-            return
-        going = [one for departures in self.leaving.values() for one in departures]
-        for one in going:
-            if any(self._is_of(group, job) for group in one.groups):
-                self._stays(one.pods)
-
-    def _is_of(self, group: Key, job: Key) -> bool:
-        """Say whether a group is of a TrainJob, whose JobSet is called like it."""
-        known = self.cluster.pod_groups.get(group)
-        owners = known.metadata.owner_references if known else ()
-        return group.namespace == job.namespace and any(it.name == job.name for it in owners)
+        self.leaving.begin(orders.group, orders.departures)
 
     def forget_departures(self, claimant: Key) -> None:
         """Take back that some go for a group."""
-        for one in self.leaving.pop(claimant, ()):
-            self._stays(one.pods)
+        self._let_stay(self.leaving.forget(claimant))
 
-    def _stays(self, pods: Iterable[Key]) -> None:
+    def _let_stay(self, pods: Iterable[Key]) -> None:
         for pod in pods:
             self.assumed.forget_eviction(pod)
             self._lay_pod(pod)
@@ -275,6 +256,16 @@ class Live:
             and pod.status.phase not in OVER
             and self._is_ours(pod)
         )
+
+    def _of_trainjob(self, key: Key, before: TrainJob | None, now: TrainJob | None) -> Topics:
+        """Return whom a TrainJob helps; of another of its name nothing is known yet."""
+        if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
+            self._state.refused.tell(key, None)
+        has_record = now is not None and EVICTED_BY in now.metadata.annotations
+        if has_record and self.on_record is not None:
+            self.on_record(key)
+        was, is_ = (refusal(it) if it else None for it in (before, now))
+        return NOTHING if was == is_ else ANY
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name == self._scheduler_name

@@ -26,6 +26,7 @@ from scheduler.state.nodes import NodeRows
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import THERE, WAITING, Roll
 from scheduler.state.standing import Standings
+from scheduler.state.stays import Stays
 from scheduler.state.terms import Stray, Terms
 from scheduler.state.units import Units
 from scheduler.state.users import Users
@@ -44,6 +45,7 @@ class News(NamedTuple):
     pods: Mapping[Key, Pod | None]
     pod_groups: Iterable[Key]
     jobsets: Iterable[Key]
+    trainjobs: Iterable[Key]  # or what became of our wish to suspend them
     has_queues: bool
     has_priority_classes: bool
     has_namespaces: bool
@@ -62,6 +64,7 @@ class Memory:
         self._gangs: Final = Gangs(cluster, self._roll, terms)
         self._holdings: Final = Holdings(self._roll, self._nodes)
         self._users: Final = Users(cluster, self._roll)
+        self._stays: Final = Stays(cluster.trainjobs, cluster.refused)
         self._units: Final = Units(terms.staleness_grace_s)
         self._dues: Final = Dues()
         self._strays: Final[dict[Key, list[Stray]]] = {}
@@ -84,6 +87,7 @@ class Memory:
         again = self._read_rules(news)
         self._read_pods(news, now)
         self._gangs.hear(self._roll.touched, news.pod_groups, news.jobsets)
+        self._gangs.hear_trainjobs(news.trainjobs)
         if self._nodes.renumbered is not None:
             self._gangs.touch(self._promised())
         if self._nodes.has_faults_changed:
@@ -144,6 +148,7 @@ class Memory:
             standings=self._standings,
             queues=self._queues,
             codes=self._codes,
+            stays=self._stays,
         )
 
     def _read_pods(self, news: News, now: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.core.model import NONE, UNBOUND, Bar, Ints, Kind, Queues, Verdict
+from scheduler.state.moments import said_s
 from scheduler.state.terms import Stray, epoch_s
 from trainer_kai.api.meta import Key
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
@@ -109,7 +110,14 @@ class QueueRows:
             allocated=none,
             fixed=none,
             requested=none,
+            preempt_min_s=self._min_s("preempt_min_runtime"),
+            reclaim_min_s=self._min_s("reclaim_min_runtime"),
         )
+
+    def _min_s(self, field: str) -> tuple[int, ...]:
+        """Return how long units run at least, as each queue says it; what is none is not said."""
+        said = [said_s(getattr(self._queues[name].spec, field)) for name in self.names]
+        return tuple(said) if any(it != NONE for it in said) else ()
 
     def _add_up(self, amounts: NDArray[np.int64]) -> None:
         for row in self._upwards:

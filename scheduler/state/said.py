@@ -111,6 +111,7 @@ class _Reader:
             name: {
                 "parent": None if queues.parent[q] == NONE else queues.names[queues.parent[q]],
                 "priority": queues.priority[q],
+                "min_s": [it[q] for it in (queues.preempt_min_s, queues.reclaim_min_s) if it],
                 **{column: getattr(queues, column)[q].tolist() for column in columns},
             }
             for q, name in enumerate(queues.names)
@@ -136,6 +137,8 @@ class _Reader:
                 "queue": None if unit.queue == NONE else queues[unit.queue],
                 "standing": (unit.priority, unit.is_preemptible, unit.is_kept, unit.stale_at),
                 "bar": unit.bar,
+                "leaves": (unit.bundle, unit.stays),
+                "moments": (unit.since, unit.patient_until, unit.patience),
                 "tree": self._tree(unit.tree),
             }
             for name, unit in zip(self._units, self._snapshot.units, strict=True)

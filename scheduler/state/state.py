@@ -24,6 +24,7 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 
 __all__ = ["State"]
@@ -44,6 +45,8 @@ class State:
         self.volumes: Final = Shelf[str, PersistentVolume]()
         self.storage_classes: Final = Shelf[str, StorageClass]()
         self.jobsets: Final = Shelf[Key, JobSet]()
+        self.trainjobs: Final = Shelf[Key, TrainJob]()
+        self.refused: Final = Shelf[Key, str]()  # TrainJobs that cannot be suspended, and why
         self.cluster: Final = Cluster(
             nodes=self.nodes.known,
             pods=self.pods.known,
@@ -55,6 +58,8 @@ class State:
             volumes=self.volumes.known,
             storage_classes=self.storage_classes.known,
             jobsets=self.jobsets.known,
+            trainjobs=self.trainjobs.known,
+            refused=self.refused.known,
         )
         self._memory = Memory(self.cluster, terms)
 
@@ -75,6 +80,8 @@ class State:
         self.volumes.tell_all(cluster.volumes)
         self.storage_classes.tell_all(cluster.storage_classes)
         self.jobsets.tell_all(cluster.jobsets)
+        self.trainjobs.tell_all(cluster.trainjobs)
+        self.refused.tell_all(cluster.refused)
 
     def snapshot(self, now: int) -> Encoded:
         """Return what is so now, in seconds since 1970."""
@@ -98,6 +105,7 @@ class State:
             pods=self.pods.drain(),
             pod_groups=self.pod_groups.drain(),
             jobsets=self.jobsets.drain(),
+            trainjobs=[*self.trainjobs.drain(), *self.refused.drain()],
             has_queues=bool(self.queues.drain()),
             has_priority_classes=bool(self.priority_classes.drain()),
             has_namespaces=bool(self.namespaces.drain()),

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model import NONE, Bar, Leaf, Pods, PodState, Slot, Unit
 from scheduler.state.gang import Gang
+from scheduler.state.moments import patient_until, placed_at, since
 from scheduler.state.roll import (
     DONE,
     GATED,
@@ -25,6 +26,7 @@ from scheduler.state.terms import epoch_s
 from scheduler.state.trees import DEFAULT, tree
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import PREEMPTION_DELAY
 
 __all__ = ["Units"]
 
@@ -37,7 +39,6 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
-_ENDING: Final = "some of its pods have succeeded, and would not run again"
 _FEW: Final = 32  # changes that are cheaper one by one than all in one
 
 _Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
@@ -91,7 +92,7 @@ class Units:
             return _leaf(view, gang, name, minimum)
 
         group, standing = gang.group, view.standings.of_gang(gang)
-        is_over = any(gang.of(name, SUCCEEDED) for name in gang.minima)
+        delay = group.spec.preemption_delay if group else ""
         unit = Unit(
             name=str(gang.key),
             queue=_queue(view, standing),
@@ -101,8 +102,11 @@ class Units:
             bar=bar,
             is_kept=gang.is_begun and not gang.is_suspended,
             bundle=gang.owner,
-            stays=_ENDING if gang.owner and gang.is_begun and is_over else "",
+            stays=view.stays.of(gang),
             stale_at=stale_at(gang, self._grace_s),
+            since=since(gang, view.roll),
+            patient_until=patient_until(group.metadata, delay) if group else 0,
+            patience=delay,
         )
         age = (*_age_of_gang(gang, view.roll), gang.key, 0)
         self._put(gang.key, _Entry(age, unit, gang.number, NONE))
@@ -110,10 +114,11 @@ class Units:
     def read_pod(self, view: View, slot: int, bar: Bar | None) -> None:
         """Make the unit of a pod on its own; *bar* is in its way."""
         roll, state = view.roll, int(view.roll.state[slot])
-        meta, key = roll.pod(slot).metadata, roll.keys[slot]
-        standing = view.standings.of_alone(roll.kins[int(roll.kin[slot])])
+        meta, key, kin = roll.pod(slot).metadata, roll.keys[slot], roll.kins[int(roll.kin[slot])]
+        standing = view.standings.of_alone(kin)
         name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
         waiting = (slot,) if state == WAITING else ()
+        delay = kin.annotations.get(PREEMPTION_DELAY, "")
         leaf = Leaf(DEFAULT, 1, waiting, there=int(state == THERE), gated=int(state == GATED))
         unit = Unit(
             name=str(name),
@@ -123,6 +128,9 @@ class Units:
             tree=leaf,
             bar=bar,
             is_kept=state == THERE,
+            since=placed_at(roll.pod(slot)) if state == THERE else 0,
+            patient_until=patient_until(meta, delay),
+            patience=delay,
         )
         self._put(slot, _Entry((*_age(meta), name, 1), unit, NONE, slot))
 
@@ -217,8 +225,8 @@ def _leaf(view: View, gang: Gang, name: str, minimum: int) -> Leaf:
 
 def _may_shrink(gang: Gang, name: str, minimum: int) -> bool:
     """Say whether some pods of a leaf may go while others stay."""
-    is_alone = len(gang.minima) == 1
-    return not gang.owner and not (is_alone and gang.of(name, THERE) <= minimum)
+    is_flat = gang.group is None or not gang.group.spec.sub_groups
+    return not gang.owner and not (is_flat and gang.of(name, THERE) <= minimum)
 
 
 def _queue(view: View, standing: Standing) -> int:

@@ -9,6 +9,7 @@ from scheduler.state.holdings import Holdings
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import Roll
 from scheduler.state.standing import Standings
+from scheduler.state.stays import Stays
 
 __all__ = ["View"]
 
@@ -23,3 +24,4 @@ class View(NamedTuple):
     standings: Standings
     queues: QueueRows
     codes: Codes
+    stays: Stays

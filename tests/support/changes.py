@@ -68,6 +68,16 @@ _HELD: Final = [
 ]
 
 
+_TRAINJOB: Final = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "uid": "t"}
+_ABOVE: Final[list[list[Fields]]] = [
+    [],
+    [{**_TRAINJOB, "name": "j", "controller": True}],
+    [{**_TRAINJOB, "name": "k", "controller": True}],
+]
+_MOMENT: Final = "2026-01-05T07:00:00Z"
+_PLACED: Final = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _MOMENT}
+
+
 @st.composite
 def _gangs(draw: st.DrawFn) -> Fields:
     """Draw a group or a JobSet."""
@@ -76,13 +86,15 @@ def _gangs(draw: st.DrawFn) -> Fields:
         return made(
             "JobSet",
             "j",
-            {"uid": draw(st.sampled_from("uv"))},
+            {"uid": draw(st.sampled_from("uv")), "ownerReferences": draw(st.sampled_from(_ABOVE))},
             spec={"suspend": draw(st.booleans()), "replicatedJobs": []},
             status={"replicatedJobsStatus": draw(st.sampled_from([[], [status]]))},
         )
     annotations = {
         "trainer-kai.dev/anticipated": json.dumps(draw(st.sampled_from(_SAID))),
         "trainer-kai.dev/reserved": draw(st.sampled_from(_HELD)),
+        "kai.scheduler/last-start-timestamp": draw(st.sampled_from(["", "", _MOMENT, "wrong"])),
+        "kai.scheduler/last-eviction-timestamp": draw(st.sampled_from(["", _MOMENT])),
     }
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "j", "uid": "u"}
     meta = {
@@ -98,6 +110,7 @@ def _gangs(draw: st.DrawFn) -> Fields:
         subGroups=draw(st.sampled_from([[], _SUBS, _SUBS[:1], [{"name": "x", "parent": "x"}]])),
         minMember=draw(st.sampled_from([None, 1, 3])),
         priorityClassName=draw(st.sampled_from(["", "build"])),
+        preemptionDelay=draw(st.sampled_from(["", "10m", "wrong"])),
     )
 
 
@@ -129,12 +142,23 @@ def _places(draw: st.DrawFn) -> Fields:
 @st.composite
 def _rest(draw: st.DrawFn) -> Fields:
     """Draw anything else."""
-    kind = draw(st.sampled_from(["Queue", "PriorityClass", "Namespace", "claim"]))
+    kind = draw(st.sampled_from(["Queue", "PriorityClass", "Namespace", "TrainJob", "claim"]))
+    if kind == "TrainJob":
+        labels = draw(st.sampled_from([{}, {"kueue.x-k8s.io/queue-name": "k"}]))
+        return made(kind, draw(st.sampled_from("jk")), {"labels": labels})
     if kind == "Queue":
         parents = {"q": ["", "", "top"], "r": ["", "top", "r"], "top": ["", "none"]}
         name = draw(st.sampled_from("qr") | st.just("top"))
         few = {"quota": 1, "limit": 4, "overQuotaWeight": 1}
-        more = draw(st.sampled_from([{}, {"resources": {"gpu": few, "cpu": few, "memory": few}}]))
+        more: Fields = draw(
+            st.sampled_from(
+                [
+                    {},
+                    {"resources": {"gpu": few, "cpu": few, "memory": few}},
+                    {"reclaimMinRuntime": "10m"},
+                ]
+            )
+        )
         return queue(name, parentQueue=draw(st.sampled_from(parents[name])), **more)
     if kind == "PriorityClass":
         is_default = draw(st.booleans())
@@ -236,7 +260,7 @@ def _pods(draw: st.DrawFn) -> Fields:
     )
     said["status"]["nominatedNodeName"] = draw(st.sampled_from(["", "", "", "a", "gone"]))
     ready = {"type": "Ready", "status": draw(st.sampled_from(["True", "False"]))}
-    said["status"]["conditions"] = draw(st.sampled_from([[], [ready]]))
+    said["status"]["conditions"] = draw(st.sampled_from([[], [ready], [_PLACED]]))
     said["spec"]["containers"][0]["ports"] = wish.pop("ports", [])
     said["spec"].update(wish)
     return said

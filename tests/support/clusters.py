@@ -18,6 +18,7 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from trainer_kai.api.trainjob import TrainJob
 
 __all__ = [
     "JOBSET",
@@ -60,6 +61,7 @@ _ADDRESS: Final[Mapping[str, tuple[type, str]]] = {
     "PersistentVolume": (PersistentVolume, "volumes"),
     "StorageClass": (StorageClass, "storage_classes"),
     "JobSet": (JobSet, "jobsets"),
+    "TrainJob": (TrainJob, "trainjobs"),
 }
 _WITHOUT_NAMESPACE: Final = {"nodes", "queues", "priority_classes", "namespaces"} | {
     "volumes",

@@ -68,6 +68,8 @@ class Queue:
     priority: int = 100
     allocated: float = 0
     fixed: float = 0
+    preempt_min_s: int = NONE
+    reclaim_min_s: int = NONE
 
 
 def shape(*, gpu: float = 0, cpu: float = 1, memory: float = 1, **more: Any) -> Shape:
@@ -199,6 +201,8 @@ class Builder:
             allocated=allocated,
             fixed=fixed,
             requested=requested,
+            preempt_min_s=tuple(queue.preempt_min_s for queue in self.queues),
+            reclaim_min_s=tuple(queue.reclaim_min_s for queue in self.queues),
         )
 
 

@@ -126,12 +126,20 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpu: str = "binpack"
 
 
+class ShardMinRuntime(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How long workloads run before others may take their place, where no queue says it."""
+
+    preempt_min_runtime: str = ""
+    reclaim_min_runtime: str = ""
+
+
 class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """What a site chooses; *only* is ours: plugins that are not named are off."""
 
     partition_label_value: str = ""
     placement_strategy: Placement | None = None
     k_value: float | None = None
+    min_runtime: ShardMinRuntime = ShardMinRuntime()
     plugins: Mapping[str, Switch] = {}
     actions: Mapping[str, Switch] = {}
     args: Mapping[str, str] = {}

@@ -168,7 +168,7 @@ def _placed(found: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> Given
         if kind in _SHELVES:
             getattr(given.cluster, _SHELVES[kind])[key if key.namespace else key.name] = it
         elif kind == "TrainJob":
-            given.trainjobs[key] = it
+            given.trainjobs[key] = given.cluster.trainjobs[key] = it
         elif kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
             given.runtimes[kind, key] = it
         elif kind == "BindRequest":

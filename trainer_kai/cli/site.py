@@ -95,6 +95,13 @@ def _combined(layers: Sequence[Shard]) -> Choice:
         placement = spec.placement_strategy or placement
         if spec.k_value is not None:
             plugins["proportion"] = PluginChoice(arguments={"kValue": str(spec.k_value)})
+        lasting = {
+            "defaultPreemptMinRuntime": spec.min_runtime.preempt_min_runtime,
+            "defaultReclaimMinRuntime": spec.min_runtime.reclaim_min_runtime,
+        }
+        if any(lasting.values()):
+            said = {name: text for name, text in lasting.items() if text}
+            plugins["minruntime"] = PluginChoice(arguments=said)
         if spec.only:
             plugins |= {name: PluginChoice(enabled=False) for name in PLUGINS if name not in FIXED}
         for name, it in spec.plugins.items():

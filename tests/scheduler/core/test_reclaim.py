@@ -290,13 +290,6 @@ def test_a_limit_ends_it(limit: int, want: int) -> None:
     assert gpus_taken(waiting(borrowed(), (3, ONE), (3, ONE)).snapshot(), limit) == want
 
 
-def test_who_is_patient_takes_nothing_yet() -> None:
-    """Not before the time that it gave others is over."""
-    builder = waiting(borrowed(), (1, ONE), patient_until=100)
-    assert told(plan(builder.snapshot(now=99), POLICIES)) == ""
-    assert told(plan(builder.snapshot(now=100), POLICIES)) == "7:1→8"
-
-
 def test_actions_can_be_left_out() -> None:
     """Then nobody goes."""
     snapshot = waiting(borrowed(), (1, ONE)).snapshot()

@@ -26,11 +26,12 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
-def test_reference_and_product_take_alike(first: int) -> None:
+@pytest.mark.parametrize("timed", [False, True], ids=["any-time", "timed"])
+def test_reference_and_product_take_alike(first: int, timed: bool) -> None:
     """Of crowded clusters, in which somebody loses something now and then."""
     evicting = looked_at = 0
     for seed in range(first, min(first + _STEP, _BASE + _SEEDS)):
-        objects = random_cluster(Random(seed), crowded=True)
+        objects = random_cluster(Random(seed), crowded=True, timed=timed)
         try:
             evicting += bool(allocate(objects, then=_THEN).evictions)
         except TooMany:
@@ -39,7 +40,7 @@ def test_reference_and_product_take_alike(first: int) -> None:
         if difference(objects, play, _THEN):
             pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.9 * _STEP
-    assert evicting >= 0.05 * _STEP
+    assert evicting >= (0.04 if timed else 0.05) * _STEP
 
 
 @pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))

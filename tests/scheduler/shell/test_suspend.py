@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.shell.suspend import Suspender, refusal
+from scheduler.shell.suspend import Suspender
 from scheduler.state.live import Live
+from scheduler.state.stays import refusal
 from scheduler.state.terms import Terms
 from tests.support.apiserver import Run, told
 from tests.support.case import Case, ids

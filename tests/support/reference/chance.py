@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tests.support.reference.chance_pods import Lot, bare_pod, filler
 from tests.support.reference.chance_queues import queues
+from tests.support.reference.chance_times import set_times
 from tests.support.reference.chance_units import unit
 
 __all__ = ["NOW", "random_cluster"]
@@ -16,10 +17,13 @@ __all__ = ["NOW", "random_cluster"]
 NOW: Final = "2026-01-01T01:00:00Z"
 
 
-def random_cluster(random: Random, *, crowded: bool = False) -> list[dict[str, Any]]:
+def random_cluster(
+    random: Random, *, crowded: bool = False, timed: bool = False
+) -> list[dict[str, Any]]:
     """Return the objects of a cluster, in any order; the same luck gives the same cluster.
 
-    A *crowded* one is taken by units that run, and a few others wait.
+    A *crowded* one is taken by units that run, and a few others wait; in a *timed* one it matters
+    since when.
     """
     lot = Lot(random, crowded=crowded)
     # The newest timestamp of all says what time it is.
@@ -39,6 +43,8 @@ def random_cluster(random: Random, *, crowded: bool = False) -> list[dict[str, A
         else:
             objects += unit(lot, f"unit-{i}", leaves)
     random.shuffle(objects)
+    if timed:
+        set_times(random, objects)
     return objects
 
 

@@ -11,6 +11,7 @@ from tests.support.reference.amounts import added, axes
 from tests.support.reference.neighbours import is_minded
 from tests.support.reference.placing import place
 from tests.support.reference.things import Cluster, Leaf, Part, Pod, Unit
+from tests.support.reference.times import is_protected
 from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
 from tests.support.reference.turns import next_unit, over_capacity, queue_rank, unit_rank
 
@@ -33,6 +34,7 @@ class Block:
     pods: list[Pod]
     more: rights.Asked
     rank: tuple[Any, ...]
+    is_whole: bool = False
 
 
 def take_back(
@@ -95,6 +97,9 @@ def _claim(
         block
         for block in _blocks(cluster, spared)
         if not any(is_minded(pod, other) for pod in pods for other in block.pods)
+        and not (
+            block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units)
+        )
         and (
             _concerns(known, unit, asked, block)
             if action == "reclaim"
@@ -102,6 +107,9 @@ def _claim(
             and all(one.priority < unit.priority for one in block.units)
         )
     ]
+    if unit.patient:
+        unit.is_held = unit.is_held or bool(found)
+        return None
     if len(found) > MOST:
         raise TooMany
     line = _line(cluster, found)
@@ -205,7 +213,7 @@ def _blocks(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
         at = unit_rank(unit, 1) if lost else min(unit_rank(one) for one in units)
         for pod in lost:
             pod.state = "there"
-        yield Block(units, unit.queue, pods, _sum([p for p in pods if p not in lost]), at)
+        yield Block(units, unit.queue, pods, _sum([p for p in pods if p not in lost]), at, True)
 
 
 def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
@@ -213,6 +221,7 @@ def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
     is_ending = unit.owner and {"there", "succeeded"} <= {pod.state for pod in unit.pods}
     return (
         unit.preemptible
+        and not unit.stays
         and unit not in spared
         and not is_ending
         and bool(way)

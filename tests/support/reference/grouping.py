@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from tests.support.reference.amounts import added, parsed
 from tests.support.reference.things import Group, Leaf, Part, Pod, Unit
+from tests.support.reference.times import began, is_patient
 
 __all__ = ["read_units"]
 
@@ -15,7 +16,9 @@ _ATTEMPTS: Final = ("jobset.sigs.k8s.io/restart-attempt", "batch.kubernetes.io/j
 _NO_ATTEMPT: Final = (0, 0)
 
 
-def read_units(groups: list[Obj], pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> list[Unit]:
+def read_units(
+    groups: list[Obj], pods: list[tuple[Obj, Pod]], classes: list[Obj], now: str
+) -> list[Unit]:
     """Return the units: one for each group, and one for each pod of ours that names no group."""
     own: dict[tuple[str, str], list[tuple[Obj, Pod]]] = {}
     units = []
@@ -29,7 +32,11 @@ def read_units(groups: list[Obj], pods: list[tuple[Obj, Pod]], classes: list[Obj
             units.append(_of_one(raw, pod, classes))
     for group in groups:
         key = group["metadata"]["namespace"], group["metadata"]["name"]
-        units.append(_of_group(group, own.get(key, []), classes))
+        unit = _of_group(group, own.get(key, []), classes)
+        unit.patient = is_patient(group, now)
+        there = [(raw, pod) for raw, pod in own.get(key, ()) if pod.state == "there"]
+        unit.began = began(group, [it for it in there if it[1] in unit.pods])
+        units.append(unit)
     return units
 
 
@@ -46,6 +53,7 @@ def _of_one(raw: Obj, pod: Pod, classes: list[Obj]) -> Unit:
         priority=priority,
         preemptible=_preemptible(labels.get("kai.scheduler/preemptibility", ""), priority),
         root=Leaf(name="", minimum=1, pods=[pod]),
+        began=began({"metadata": {}}, [(raw, pod)] if pod.state == "there" else []),
     )
 
 

@@ -84,12 +84,16 @@ def _take_back(
         for pod in gone:
             outcome.evictions[pod.namespace, pod.name] = action
         verdicts.pop(unit)
+        unit.is_held = False
         del outcome.unschedulable[unit.namespace, unit.name]
         while unit.waits:
             verdict = _attempt(cluster, unit)
             if verdict:
                 outcome.unschedulable[unit.namespace, unit.name] = verdicts[unit] = verdict
                 break
+    for unit in failed:
+        if unit.is_held:
+            outcome.unschedulable[unit.namespace, unit.name] = "PreemptionDelay"
 
 
 def _at_once(cluster: Cluster, unit: Unit) -> str:

@@ -39,15 +39,31 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
     cluster = Cluster(
         machines=machines,
         pods=[pod for raw, pod in pods if raw["status"]["phase"] not in ("Succeeded", "Failed")],
-        units=read_units(by_kind.get("PodGroup", []), pods, by_kind.get("PriorityClass", [])),
+        units=read_units(by_kind.get("PodGroup", []), pods, by_kind.get("PriorityClass", []), at),
         queues={one["metadata"]["name"]: _queue(one) for one in by_kind.get("Queue", ())},
         total=_total(machines, pods),
+        now=at,
     )
+    foreign = [job for job in by_kind.get("TrainJob", ()) if _is_foreign(job)]
+    names = {(job["metadata"]["namespace"], job["metadata"]["name"]) for job in foreign}
+    for group in by_kind.get("PodGroup", ()):
+        meta = group["metadata"]
+        owners = {(meta["namespace"], one["name"]) for one in meta.get("ownerReferences", ())}
+        for unit in cluster.units:
+            if unit.uid == meta["uid"]:
+                unit.stays = bool(owners & names)
     # What exists later may be put on nodes too, and others must see it there.
     cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
     _connect(cluster)
     _hold(cluster)
     return cluster
+
+
+def _is_foreign(job: Obj) -> bool:
+    """Say whether somebody else suspends and resumes a TrainJob; JobSets are called like theirs."""
+    ours = ("", "trainer.kubeflow.org/trainjob-controller")
+    is_kueues = "kueue.x-k8s.io/queue-name" in job["metadata"].get("labels", {})
+    return is_kueues or job["spec"].get("managedBy", "") not in ours
 
 
 def _machine(node: Obj) -> Machine:
@@ -141,6 +157,8 @@ def _queue(raw: Obj) -> Queue:
             Fraction(str(resources.get(name, {}).get("overQuotaWeight", 0)))
             for name in ("cpu", "memory", "gpu")
         ),
+        preempt_min=spec.get("preemptMinRuntime", ""),
+        reclaim_min=spec.get("reclaimMinRuntime", ""),
     )
 
 

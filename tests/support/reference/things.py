@@ -81,6 +81,10 @@ class Unit:
     root: Part
     broken: bool = False  # its group or sub-groups cannot be meant
     owner: str = ""  # the JobSet that it is a part of
+    patient: bool = False  # it takes nothing from others yet
+    is_held: bool = False  # that is what keeps it from taking something
+    stays: bool = False  # somebody else looks after its TrainJob
+    began: str = ""  # when it began to run, where that is known
     has_strays: bool = False  # pods wait that name a sub-group which it does not have
 
     @property
@@ -116,6 +120,8 @@ class Queue:
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
+    preempt_min: str = ""
+    reclaim_min: str = ""
 
 
 @dataclass(eq=False)
@@ -127,6 +133,7 @@ class Cluster:
     units: list[Unit]
     queues: dict[str, Queue]
     total: Axes
+    now: str
 
     def way_up(self, name: str) -> list[Queue]:
         """Return a queue and those above it."""

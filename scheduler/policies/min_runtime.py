@@ -1,0 +1,48 @@
+"""How long units keep what they need once they run, where their queues do not say it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from scheduler.core.policy import MinRuntime
+
+__all__ = ["ARGUMENTS", "argument_faults", "min_runtime"]
+
+_RESOLVE: Final = "reclaimResolveMethod"
+_PREEMPT: Final = "defaultPreemptMinRuntime"
+_RECLAIM: Final = "defaultReclaimMinRuntime"
+ARGUMENTS: Final = (_PREEMPT, _RECLAIM, _RESOLVE)
+
+_METHODS: Final = ("lca", "queue")  # the first is KAI's choice
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART: Final = re.compile(r"([0-9]{1,9})(ms|[smhdw])")
+_LONGEST: Final = 64
+
+
+def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
+    """Return what a site has chosen; what cannot be meant is as if it were not there."""
+    return MinRuntime(
+        preempt_s=_seconds(arguments.get(_PREEMPT, "")) or 0,
+        reclaim_s=_seconds(arguments.get(_RECLAIM, "")) or 0,
+        is_asked_at_leaf=arguments.get(_RESOLVE) == "queue",
+    )
+
+
+def argument_faults(arguments: Mapping[str, str]) -> Iterator[str]:
+    """Yield what cannot be meant, with what would be right."""
+    for name in (_PREEMPT, _RECLAIM):
+        if name in arguments and _seconds(arguments[name]) is None:
+            right = 'must be a duration such as "90s", "10m" or "2d"'
+            yield f"{name} of minruntime {right}, not {arguments[name]!r}"
+    if arguments.get(_RESOLVE, "lca") not in _METHODS:
+        yield f"{_RESOLVE} of minruntime is {arguments[_RESOLVE]!r}: {' or '.join(_METHODS)}"
+
+
+def _seconds(text: str) -> int | None:
+    """Return a duration in whole seconds, rounded up; None for what is none."""
+    parts = _PART.findall(text[:_LONGEST])
+    if text == "0":
+        return 0
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return -(-sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000)

@@ -1,0 +1,52 @@
+"""Why nobody may take anything from a unit: what its TrainJob says, and what we know of that."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from scheduler.state.gang import Gang
+from scheduler.state.roll import SUCCEEDED
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import KUEUE_QUEUE, TRAINJOB_CONTROLLER
+from trainer_kai.api.resources import TRAINJOBS
+from trainer_kai.api.trainjob import TrainJob
+
+__all__ = ["Stays", "refusal", "trainjob_key"]
+
+_ENDING: Final = "some of its pods have succeeded, and would not run again"
+
+
+class Stays:
+    """A TrainJob is suspended and resumed, or let alone."""
+
+    def __init__(self, trainjobs: Mapping[Key, TrainJob], refused: Mapping[Key, str]) -> None:
+        self._trainjobs: Final = trainjobs
+        self._refused: Final = refused  # why it cannot be suspended, where that was tried
+
+    def of(self, gang: Gang) -> str:
+        """Return why nobody may take anything from a gang; nothing if somebody may."""
+        is_over = any(gang.of(name, SUCCEEDED) for name in gang.minima)
+        if gang.owner and gang.is_begun and is_over:
+            return _ENDING
+        key = trainjob_key(gang.jobset)
+        if key is None:
+            return ""
+        job = self._trainjobs.get(key)
+        return (refusal(job) if job else None) or self._refused.get(key, "")
+
+
+def refusal(job: TrainJob) -> str | None:
+    """Say why a TrainJob is nobody's victim, as far as it says so itself."""
+    if KUEUE_QUEUE in job.metadata.labels:
+        return "Kueue suspends and resumes it"
+    if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
+        return f"it is managed by {job.spec.managed_by}"
+    return None
+
+
+def trainjob_key(jobset: JobSet | None) -> Key | None:
+    """Return which TrainJob a JobSet is of."""
+    owner = jobset.metadata.controller if jobset else None
+    if jobset is None or owner is None or owner.kind != TRAINJOBS.kind:
+        return None
+    return Key(jobset.metadata.namespace, owner.name)

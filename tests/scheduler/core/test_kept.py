@@ -1,0 +1,111 @@
+"""Who may claim something and takes nothing, and what is said of it (rules 37a and 38a)."""
+
+from scheduler.core.decision import Plan
+from scheduler.core.explain import explain, for_kai
+from scheduler.core.model import Group, Leaf, Snapshot, Verdict
+from scheduler.core.plan import plan
+from scheduler.policies.registry import Choice, choose
+from tests.support.snapshots import Builder, Node, Queue, shape
+
+POLICIES = choose(Choice())
+ONE = shape(gpu=1)
+
+
+def lent(*, queue: str = "b", **more: object) -> Builder:
+    """Return a node of which A has all, and half of it belongs to B, of which somebody waits."""
+    builder = Builder([Node(gpu=8)], [Queue("a"), Queue("b", quota=4)])
+    for _ in range(8):
+        builder.runs([0], ONE, queue="a")
+    builder.gang(1, ONE, queue=queue, **more)
+    return builder
+
+
+def told(answer: Plan) -> str:
+    """Return who goes, and for whom."""
+    return " ".join(f"{','.join(map(str, it.units))}→{it.claimant}" for it in answer.evictions)
+
+
+def said(snapshot: Snapshot, unit: int = 8) -> tuple[str, str]:
+    """Return the verdict on a unit, and what is said of it beyond its numbers."""
+    (one,) = [it for it in plan(snapshot, POLICIES).rejections if it.unit == unit]
+    return one.verdict.title, explain(snapshot, one).partition(" free. ")[2]
+
+
+def test_who_is_patient_takes_nothing_yet() -> None:
+    """Not before the time that it gave others is over."""
+    builder = lent(patient_until=100)
+    assert told(plan(builder.snapshot(now=99), POLICIES)) == ""
+    assert told(plan(builder.snapshot(now=100), POLICIES)) == "7→8"
+
+
+def test_patience_is_told() -> None:
+    """Until when, as users read times, and in whose words."""
+    snapshot = lent(patient_until=100, patience="90s").snapshot(now=99)
+    (one,) = plan(snapshot, POLICIES).rejections
+    assert one.wakes_on == {"room", "nodes", "time"}
+    words = "It takes nothing from others before 1970-01-01T00:01:40Z"
+    assert said(snapshot) == (
+        "PreemptionDelay",
+        f"{words}, when its preemptionDelay of 90s is over",
+    )
+    reason, message = for_kai(snapshot, one)
+    assert (reason, message) == ("PreemptionDelayNotElapsed", explain(snapshot, one))
+
+
+def test_the_end_of_time_is_told() -> None:
+    """Nobody can mean it, and nothing breaks."""
+    assert "before 9999-12-31T23:59:59Z" in said(lent(patient_until=2**60).snapshot())[1]
+
+
+def test_patience_in_vain_is_not_told() -> None:
+    """A unit of A may take nothing, now or later: its verdict is what it was."""
+    assert said(lent(queue="a", patient_until=100).snapshot()) == ("NoCapacity", "")
+
+
+def test_patience_of_many_equal_ones_is_told_of_each() -> None:
+    """Though only the first one is looked at; who is not patient goes on."""
+    builder = lent(patient_until=100)
+    builder.gang(1, ONE, queue="b", patient_until=200)
+    builder.gang(1, ONE, queue="b")
+    answer = plan(builder.snapshot(), POLICIES)
+    assert told(answer) == "7→10"
+    assert {it.unit: it.verdict for it in answer.rejections} == {
+        8: Verdict.PREEMPTION_DELAY,
+        9: Verdict.PREEMPTION_DELAY,
+    }
+
+
+def test_patience_in_a_queue() -> None:
+    """In preempt as well; that it may not be over a limit is told as before, with the patience."""
+    builder = Builder([Node(gpu=8)], [Queue("a", quota=8, limit=4)])
+    for _ in range(4):
+        builder.runs([0], ONE, priority=40)
+    builder.gang(1, ONE, patient_until=100)
+    (one,) = plan(builder.snapshot(), POLICIES).rejections
+    assert one.verdict == Verdict.PREEMPTION_DELAY
+    text = explain(builder.snapshot(), one)
+    assert text.startswith("queue a may have at most 4 GPU and has 4 GPU; 1 GPU more is needed. ")
+    assert text.endswith("Z, when its preemptionDelay is over")
+
+
+def test_who_is_patient_may_use_what_others_left() -> None:
+    """It takes nothing from anybody then."""
+    builder = Builder([Node(gpu=8)], [Queue("a"), Queue("b", quota=8)])
+    builder.runs([0] * 8, ONE, queue="a")
+    builder.gang(7, ONE, queue="b")
+    builder.gang(1, ONE, queue="b", patient_until=100)
+    answer = plan(builder.snapshot(), POLICIES)
+    assert {it.unit for it in answer.decisions} == {1, 2}
+
+
+def test_who_has_lost_all_step_by_step_has_nothing() -> None:
+    """It needs nothing, and what it had is gone: nobody waits for time to take that."""
+    builder = Builder([Node(gpu=1)], [Queue("a", quota=-1)])
+    builder.lying(0, builder.shape(ONE))
+    leaf = Leaf("default", 1, there=1, pods=(0,))
+    builder.unit(Group("", 0, (leaf,)), priority=30, is_kept=True)
+    builder.gang(1, ONE, priority=60)
+    builder.gang(1, ONE, priority=40, patient_until=100)
+    answer = plan(builder.snapshot(), POLICIES)
+    assert told(answer) == "0→1"
+    assert [it.verdict for it in answer.rejections] == [Verdict.NO_CAPACITY]

@@ -1,0 +1,61 @@
+"""What a site says of minimum run times."""
+
+import pytest
+
+from scheduler.core.policy import MinRuntime
+from scheduler.policies.registry import Choice, PluginChoice, choice_faults, choose
+from tests.support.case import Case, ids
+
+
+def chosen(**arguments: str) -> Choice:
+    """Return a choice of arguments."""
+    return Choice(plugins={"minruntime": PluginChoice(arguments=arguments)})
+
+
+# text -> seconds, or what is said of it
+DURATIONS: list[Case[str, int | str]] = [
+    Case("seconds", "90s", 90),
+    Case("several units", "1h30m", 5400),
+    Case("days and weeks, as KAI reads them", "1w2d", 777_600),
+    Case("rounded up", "1500ms", 2),
+    Case("nothing", "0", 0),
+    Case("without a unit", "90", "defaultReclaimMinRuntime of minruntime must be a duration"),
+    Case("below zero", "-1s", "defaultReclaimMinRuntime of minruntime must be a duration"),
+    Case("empty", "", "defaultReclaimMinRuntime of minruntime must be a duration"),
+    Case("something behind it", "1s,", "defaultReclaimMinRuntime of minruntime must be a duration"),
+]
+
+
+@pytest.mark.parametrize("case", DURATIONS, ids=ids)
+def test_durations(case: Case[str, int | str]) -> None:
+    """What cannot be meant is told, and as if it were not there."""
+    choice = chosen(defaultReclaimMinRuntime=case.given)
+    told = "".join(choice_faults(choice))
+    if isinstance(case.want, str):
+        assert told.startswith(case.want)
+    else:
+        assert told == ""
+    want = case.want if isinstance(case.want, int) else 0
+    assert choose(choice).min_runtime == MinRuntime(0, want, is_asked_at_leaf=False)
+
+
+def test_each_action_has_its_own() -> None:
+    """And nothing is promised unless somebody says so."""
+    assert choose(Choice()).min_runtime == MinRuntime(0, 0, is_asked_at_leaf=False)
+    assert choose(chosen(defaultPreemptMinRuntime="1m")).min_runtime == MinRuntime(preempt_s=60)
+
+
+@pytest.mark.parametrize(("text", "is_at_leaf"), [("lca", False), ("queue", True), ("x", False)])
+def test_who_is_asked(text: str, is_at_leaf: bool) -> None:
+    """KAI's choice is where the ways part."""
+    choice = chosen(reclaimResolveMethod=text)
+    found = choose(choice).min_runtime
+    assert found is not None
+    assert found.is_asked_at_leaf == is_at_leaf
+    want = ["reclaimResolveMethod of minruntime is 'x': lca or queue"] if text == "x" else []
+    assert [*choice_faults(choice)] == want
+
+
+def test_it_may_be_off() -> None:
+    """Then nobody's word counts."""
+    assert choose(Choice(plugins={"minruntime": PluginChoice(enabled=False)})).min_runtime is None

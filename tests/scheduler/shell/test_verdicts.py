@@ -1,0 +1,35 @@
+"""What is told of those who wait, as far as others act on it."""
+
+import pytest
+
+from scheduler.core.plan import plan
+from scheduler.policies.registry import Choice, choose
+from scheduler.shell.verdicts import read_told
+from scheduler.state.orders import read_orders
+from tests.support.clusters import encoded, group, node, pod, queue
+from trainer_kai.api.meta import Key
+
+_FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+@pytest.mark.parametrize(("limit", "marked"), [(-1, 2), (2, 0)], ids=["no room", "no quota"])
+def test_who_is_patient_asks_for_a_node_as_anybody(limit: int, marked: int) -> None:
+    """Another node would do; where a limit is in the way it would not."""
+    gpu = {"quota": 4, "limit": limit, "overQuotaWeight": 1}
+    patient = group(
+        "g",
+        minMember=2,
+        preemptionDelay="1h",
+        priorityClassName="high",
+        meta={"creationTimestamp": "2026-01-05T07:59:59Z"},
+    )
+    high = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 75}
+    found = encoded(
+        queue(resources={"cpu": _FREE, "memory": _FREE, "gpu": gpu}),
+        *(node("a", gpu=2), high, patient, pod("g0", "g"), pod("g1", "g")),
+        *(pod("l0", node="a"), pod("l1", node="a")),
+    )
+    made = plan(found.snapshot, choose(Choice()))
+    said = read_told(found, made, read_orders(found, made)).units[Key("ns", "g")]
+
+    assert (said.title, len(said.pods)) == ("PreemptionDelay", marked)

@@ -1,0 +1,143 @@
+"""Moments that units say or show: until when they are patient, since when they run."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.clusters import (
+    JOBSET,
+    NOW,
+    bar_of,
+    encoded,
+    group,
+    jobset_pod,
+    node,
+    pod,
+    queue,
+    unit_of,
+)
+
+_MADE = {"creationTimestamp": "2026-01-05T07:00:00Z"}
+_HOUR = 3600
+_EVICTION = "kai.scheduler/last-eviction-timestamp"
+
+
+def evicted(at: str, made: str = "2026-01-05T07:00:00Z") -> dict[str, Any]:
+    """Return the metadata of a group that lost its place."""
+    return {"creationTimestamp": made, "annotations": {_EVICTION: at}}
+
+
+# metadata, delay → before when it takes nothing, in seconds after NOW - 1 h
+PATIENCE = [
+    Case("none", (_MADE, ""), None),
+    Case("ten minutes after it was made", (_MADE, "10m"), 600),
+    Case("rounded up", (_MADE, "1.2s"), 2),
+    Case("nothing", (_MADE, "0s"), None),
+    Case("less than nothing is none", (_MADE, "-10m"), None),
+    Case("after it lost its place", (evicted("2026-01-05T07:30:00Z"), "10m"), 2400),
+    Case("it lost its place before it was made", (evicted("2020-01-01T00:00:00Z"), "10m"), 600),
+    Case("what is no time is none", (evicted("yesterday"), "10m"), 600),
+]
+
+
+@pytest.mark.parametrize("case", PATIENCE, ids=ids)
+def test_patience(case: Case[tuple[dict[str, Any], str], int | None]) -> None:
+    """From the later of both moments on."""
+    meta, delay = case.given
+
+    unit = unit_of(encoded(group("g", meta=meta, preemptionDelay=delay), pod("p", "g")), "g")
+
+    want = 0 if case.want is None else NOW - _HOUR + case.want
+    assert (unit.patient_until, unit.patience) == (want, delay)
+
+
+def test_a_delay_that_is_none_is_said() -> None:
+    """As with all that a group says wrongly."""
+    found = encoded(group("g", meta=_MADE, preemptionDelay="soon"), pod("p", "g"))
+
+    bar = bar_of(found, "g")
+    assert bar is not None
+    assert bar[0] == "Misconfigured"
+    assert bar[1].startswith("spec.preemptionDelay: 'soon' is no duration")
+    assert unit_of(found, "g").patient_until == 0
+
+
+@pytest.mark.parametrize(("delay", "want"), [("10m", NOW - _HOUR + 600), ("soon", 0), ("", 0)])
+def test_a_pod_on_its_own_is_patient_too(delay: str, want: int) -> None:
+    """What it says itself counts, and what cannot be meant does not."""
+    annotations = {"kai.scheduler/preemption-delay": delay} if delay else {}
+    found = encoded(node("a"), pod("p", annotations=annotations, meta={**_MADE}))
+
+    assert unit_of(found, "pg-p-p").patient_until == want
+
+
+_START = "kai.scheduler/last-start-timestamp"
+
+
+def placed(at: str, status: str = "True") -> dict[str, Any]:
+    """Return the status of a pod that got its node, or was told why not."""
+    found = {"type": "PodScheduled", "status": status, "lastTransitionTime": at}
+    return {"conditions": [{"type": "Ready", "status": "True"}, found]}
+
+
+_SEVEN, _EIGHT = placed("2026-01-05T07:00:00Z"), placed("2026-01-05T08:00:00Z")
+
+# what is written on the group, its pods -> since when it runs, in seconds after NOW - 1 h
+SINCE: list[Case[tuple[str, list[dict[str, Any]]], int | None]] = [
+    Case("the pod that has its place for longest", ("", [_EIGHT, _SEVEN]), 0),
+    Case("what is written", ("2026-01-05T07:30:00Z", [_SEVEN]), 1800),
+    Case("what is written is no time", ("today", [_EIGHT]), 3600),
+    Case("nobody says it", ("", [{}]), None),
+    Case("one of them says it", ("", [{}, _EIGHT]), 3600),
+    Case("a time that is none", ("", [placed("now")]), None),
+    Case("what it was told before", ("", [placed("2026-01-05T07:00:00Z", "False")]), None),
+]
+
+
+@pytest.mark.parametrize("case", SINCE, ids=ids)
+def test_since(case: Case[tuple[str, list[dict[str, Any]]], int | None]) -> None:
+    """Those that join later, or come back, do not make it begin anew."""
+    written, pods = case.given
+    annotations = {_START: written} if written else {}
+    found = encoded(
+        node("a"),
+        group("g", meta={"annotations": annotations}, minMember=1),
+        *(pod(f"p{i}", "g", node="a", status=it) for i, it in enumerate(pods)),
+    )
+
+    assert unit_of(found, "g").since == (0 if case.want is None else NOW - _HOUR + case.want)
+
+
+def test_who_waits_does_not_run() -> None:
+    """Whatever is written of an earlier time; pods of an older attempt do not run either."""
+    meta = {"annotations": {_START: "2026-01-05T07:00:00Z"}, "ownerReferences": [JOBSET]}
+    subs = [{"name": "n-replica-0", "minMember": 1}]
+    found = encoded(
+        node("a"),
+        group("g", meta=meta, subGroups=subs),
+        jobset_pod("old", "g", attempt=0, node="a", status=_SEVEN),
+        jobset_pod("new", "g", attempt=1),
+    )
+
+    assert unit_of(found, "g").since == 0
+
+
+def test_a_pod_on_its_own_runs_since_it_was_placed() -> None:
+    """And not while it waits."""
+    found = encoded(node("a"), pod("p", node="a", status=_SEVEN), pod("q", status=_SEVEN), queue())
+
+    assert unit_of(found, "pg-p-p").since == NOW - _HOUR
+    assert unit_of(found, "pg-q-q").since == 0
+
+
+def test_what_queues_promise() -> None:
+    """Each for itself; what is none is not said, and nothing is said by most."""
+    found = encoded(
+        queue("a", preemptMinRuntime="90s"),
+        queue("b", preemptMinRuntime="0s", parentQueue="a"),
+        queue("q", preemptMinRuntime="soon", meta={"uid": "x"}),
+    ).snapshot.queues
+
+    said = dict(zip(found.names, found.preempt_min_s, strict=True))
+    assert (said, found.reclaim_min_s) == ({"a": 90, "b": 0, "q": -1}, ())

@@ -1,0 +1,141 @@
+"""From whom nobody may take anything, and why (rule 36)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scheduler.state.live import Live
+from scheduler.state.news import ANY, NOTHING
+from scheduler.state.terms import Terms
+from tests.support.case import Case, ids
+from tests.support.clusters import (
+    JOBSET,
+    NOW,
+    decoded,
+    encoded,
+    group,
+    jobset_pod,
+    made,
+    node,
+    unit_of,
+)
+from trainer_kai.api.meta import Key
+
+_KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "lent"}}
+_BY_KUEUE = "Kueue suspends and resumes it"
+_OURS = {"managedBy": "trainer.kubeflow.org/trainjob-controller"}
+
+
+def trainjob(meta: Any = None, **spec: Any) -> dict[str, Any]:
+    """Return the TrainJob of the JobSet "j"."""
+    return made("TrainJob", "j", {"uid": "t", **(meta or {})}, spec=spec)
+
+
+def jobset(kind: str = "TrainJob") -> dict[str, Any]:
+    """Return a JobSet that somebody owns."""
+    owner = {"apiVersion": "x/v1", "kind": kind, "name": "j", "uid": "t", "controller": True}
+    return made("JobSet", "j", {"uid": "u", "ownerReferences": [owner]}, spec={})
+
+
+def running(*others: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a unit of the JobSet that runs, and others."""
+    subs = [{"name": "n-replica-0", "minMember": 1}]
+    yield from (node("a"), group("g", meta={"ownerReferences": [JOBSET]}, subGroups=subs))
+    yield from (jobset_pod("p", "g", node="a"), *others)
+
+
+# who owns the JobSet, its TrainJob -> why it stays
+STAYS: list[Case[tuple[str, dict[str, Any] | None], str]] = [
+    Case("an ordinary one goes", ("TrainJob", trainjob()), ""),
+    Case("Trainer's own name goes", ("TrainJob", trainjob(**_OURS)), ""),
+    Case("Kueue's", ("TrainJob", trainjob(_KUEUE)), _BY_KUEUE),
+    Case("somebody else's", ("TrainJob", trainjob(managedBy="x/y")), "it is managed by x/y"),
+    Case("no TrainJob is known", ("TrainJob", None), ""),
+    Case("another kind owns it", ("Other", trainjob(_KUEUE)), ""),
+]
+
+
+@pytest.mark.parametrize("case", STAYS, ids=ids)
+def test_what_a_trainjob_says(case: Case[tuple[str, dict[str, Any] | None], str]) -> None:
+    """It is found by way of its JobSet."""
+    kind, job = case.given
+    found = encoded(*running(jobset(kind), *([job] if job else [])))
+
+    assert unit_of(found, "g").stays == case.want
+
+
+def test_of_others_it_is_nobodys_business() -> None:
+    """A group that belongs to no JobSet is not of the TrainJob that is called like it."""
+    subs = [{"name": "n-replica-0", "minMember": 1}]
+    found = encoded(
+        node("a"),
+        group("g", subGroups=subs),
+        jobset_pod("p", "g", node="a"),
+        jobset(),
+        trainjob(_KUEUE),
+    )
+
+    assert unit_of(found, "g").stays == ""
+
+
+class House:
+    """What a scheduler knows that is told one thing after the other."""
+
+    def __init__(self) -> None:
+        self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
+        for fields in running(jobset()):
+            self.tell(fields)
+
+    def tell(self, fields: dict[str, Any], *, is_gone: bool = False) -> Any:
+        """Tell it of an object; return whom that helps."""
+        shelf, key, one = decoded(fields)
+        if shelf in ("pods", "pod_groups"):
+            return (self.live.pod if shelf == "pods" else self.live.group)(key, one)
+        name = key if isinstance(key, Key) else Key("", key)
+        return self.live.put(getattr(self.live.cluster, shelf), name, None if is_gone else one)
+
+    @property
+    def stays(self) -> str:
+        """Return why the unit stays."""
+        found = self.live.snapshot()
+        self.live.check()
+        return unit_of(found, "g").stays
+
+
+def test_who_claims_hears_of_a_change() -> None:
+    """And of nothing else that a TrainJob says, such as how far it is."""
+    house = House()
+    assert (house.tell(trainjob()), house.stays) == (NOTHING, "")
+    assert (house.tell(trainjob(_KUEUE)), house.stays) == (ANY, _BY_KUEUE)
+    further = {**trainjob(_KUEUE), "status": {"conditions": [{"type": "Complete"}]}}
+    assert (house.tell(further), house.stays) == (NOTHING, _BY_KUEUE)
+    assert (house.tell(trainjob(managedBy="x")), house.stays) == (ANY, "it is managed by x")
+    assert (house.tell(trainjob(), is_gone=True), house.stays) == (ANY, "")
+
+
+def test_what_cannot_be_suspended_stays() -> None:
+    """As long as that is so; of another one of its name nothing is known."""
+    house, job = House(), Key("ns", "j")
+    house.tell(trainjob())
+    assert (house.live.refuse(job, "its runtime is gone"), house.stays) == (
+        ANY,
+        "its runtime is gone",
+    )
+    assert house.live.refuse(job, "its runtime is gone") == NOTHING
+    assert (house.live.refuse(job, None), house.stays) == (ANY, "")
+    house.live.refuse(job, "its runtime is gone")
+    house.tell(trainjob({"uid": "other"}))
+    assert house.stays == ""
+    house.live.refuse(job, "its runtime is gone")
+    house.tell(trainjob({"uid": "other"}), is_gone=True)
+    assert house.live.cluster.refused == {}
+
+
+def test_our_record_is_heard_of() -> None:
+    """Whoever leads sees to it."""
+    house, heard = House(), list[Key]()
+    house.live.on_record = heard.append
+    house.tell(trainjob())
+    house.tell(trainjob({"annotations": {"trainer-kai.dev/evicted-by": "{}"}}))
+    assert heard == [Key("ns", "j")]
