@@ -17,7 +17,7 @@ __all__ = [
     "has_later",
     "has_waiting",
     "is_satisfied",
-    "shed",
+    "members_of",
     "standing",
 ]
 
@@ -118,7 +118,7 @@ def has_later(tree: Tree) -> bool:
 def is_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
     """Say whether as many members as are needed have their place."""
     if isinstance(tree, Leaf):
-        return _members(tree, progress) >= tree.minimum
+        return members_of(tree, progress) >= tree.minimum
     return sum(is_satisfied(child, progress) for child in tree.children) >= tree.minimum
 
 
@@ -130,61 +130,36 @@ def can_be_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
     return sum(can_be_satisfied(child, progress) for child in tree.children) >= tree.minimum
 
 
+def members_of(leaf: Leaf, progress: Progress = _NOTHING) -> int:
+    """Return how many members of a leaf have their place."""
+    placed = progress.pods.get(leaf.name, 0) + progress.later.get(leaf.name, 0)
+    return leaf.there + leaf.succeeded + _unclaimed(leaf) + placed
+
+
 def standing(tree: Tree, progress: Progress = _NOTHING) -> int:
     """Return -1 if a unit lacks members, 0 if it could spare none, 1 if it could."""
     if isinstance(tree, Leaf):
-        members = _members(tree, progress)
+        members = members_of(tree, progress)
         return (members > tree.minimum) - (members < tree.minimum)
     if not is_satisfied(tree, progress):
         return -1
     return 1 if _has_more(tree, progress) else 0
 
 
-def shed(tree: Tree, lost: Progress) -> tuple[int, ...]:
-    """Return the pods that a unit loses next, less than all; nothing if it can spare none.
-
-    *lost* is what it has lost before, with counts below zero: it is the way of `chunk` backwards.
-    What comes on top of a minimum goes pod by pod, and then whole children that are not needed.
-    """
-    if isinstance(tree, Leaf):
-        left = len(tree.pods) + lost.pods.get(tree.name, 0)
-        return tree.pods[left - 1 : left] if left and _members(tree, lost) > tree.minimum else ()
-    children = sorted(tree.children, key=lambda child: _rank(child, lost), reverse=True)
-    satisfied = [child for child in children if is_satisfied(child, lost)]
-    for child in satisfied:
-        pods = shed(child, lost)
-        if pods:
-            return pods
-    if len(satisfied) > tree.minimum:
-        for child in children:
-            pods = _left(child, lost)
-            if pods:
-                return pods
-    return ()
-
-
-def _left(tree: Tree, lost: Progress) -> tuple[int, ...]:
-    """Return the pods that a part of a unit still has."""
-    if isinstance(tree, Leaf):
-        return tree.pods[: len(tree.pods) + lost.pods.get(tree.name, 0)]
-    return tuple(pod for child in tree.children for pod in _left(child, lost))
-
-
 def _has_more(tree: Tree, progress: Progress) -> bool:
     if isinstance(tree, Leaf):
-        return _members(tree, progress) > tree.minimum
-    satisfied = [child for child in tree.children if is_satisfied(child, progress)]
-    if len(satisfied) > tree.minimum and any(_has_members(child, progress) for child in satisfied):
-        return True
+        return members_of(tree, progress) > tree.minimum
+    satisfied = [is_satisfied(child, progress) for child in tree.children]
+    is_enough = sum(satisfied) == tree.minimum
     return any(
-        _has_more(child, progress) if child in satisfied else _has_members(child, progress)
-        for child in tree.children
+        _has_more(child, progress) if is_enough and needed else _has_members(child, progress)
+        for child, needed in zip(tree.children, satisfied, strict=True)
     )
 
 
 def _has_members(tree: Tree, progress: Progress) -> bool:
     if isinstance(tree, Leaf):
-        return _members(tree, progress) > 0
+        return members_of(tree, progress) > 0
     return any(_has_members(child, progress) for child in tree.children)
 
 
@@ -193,12 +168,7 @@ def _counts(leaf: Leaf, progress: Progress) -> tuple[int, int, int]:
     placed = progress.pods.get(leaf.name, 0)
     foreseen = progress.later.get(leaf.name, 0)
     later = max(0, leaf.later - _unclaimed(leaf) - foreseen)
-    return _members(leaf, progress), len(leaf.waiting) - placed, later
-
-
-def _members(leaf: Leaf, progress: Progress) -> int:
-    placed = progress.pods.get(leaf.name, 0) + progress.later.get(leaf.name, 0)
-    return leaf.there + leaf.succeeded + _unclaimed(leaf) + placed
+    return members_of(leaf, progress), len(leaf.waiting) - placed, later
 
 
 def _unclaimed(leaf: Leaf) -> int:
@@ -237,7 +207,7 @@ def _rank(tree: Tree, progress: Progress) -> _Rank:
     if not is_satisfied(tree, progress):
         return False, False, 0.0, tree.name
     if isinstance(tree, Leaf):
-        members = _members(tree, progress)
+        members = members_of(tree, progress)
     else:
         members = sum(is_satisfied(child, progress) for child in tree.children)
     if tree.minimum > 0:

@@ -167,14 +167,41 @@ class _Search:
         return taken[:enough]
 
     def _spared(self, taken: list[int]) -> list[int]:
-        """Spare whoever can be, the last ones first; return who could not."""
-        kept = taken[-1:]  # without it there was no room
-        for one in reversed(taken[:-1]):
-            self._stake.spare(one)
-            if not self._stake.has_room():
-                self._stake.take(one)
-                kept.append(one)
+        """Spare whoever can be, the last ones first; return who could not.
+
+        It is whom sparing one by one would leave. That spares all of a run exactly if there is room
+        with none of it gone: this is what is asked at last, and before that more of it is gone. So
+        runs are tried, as long as what was spared since somebody was needed; of one that cannot be
+        spared the halves tell who is needed.
+        """
+        left, kept = taken[:-1], taken[-1:]  # without the last one there was no room
+        spared = 0
+        while left:
+            run = left[-max(spared, 1) :]
+            if self._can_spare(run):
+                del left[-len(run) :]
+                spared += len(run)
+                continue
+            while len(run) > 1:
+                half = run[len(run) // 2 :]
+                if self._can_spare(half):
+                    del left[-len(half) :]
+                    run = run[: -len(half)]
+                else:
+                    run = half
+            kept.append(left.pop())
+            spared = 0
         return kept[::-1]
+
+    def _can_spare(self, run: list[int]) -> bool:
+        """Spare some, if there is room without them."""
+        for one in run:
+            self._stake.spare(one)
+        if self._stake.has_room():
+            return True
+        for one in run:
+            self._stake.take(one)
+        return False
 
     def _may_be(self, ranks: Sequence[int]) -> bool:
         """Say whether those of a set may be taken, one after another."""

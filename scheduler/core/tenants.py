@@ -10,10 +10,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.chunks import Progress, shed, standing
+from scheduler.core.chunks import standing
 from scheduler.core.line import Block
 from scheduler.core.model import NONE, Group, Leaf, PodState, Shape, Snapshot, Unit, leaves_of
 from scheduler.core.order import UnitKeyOf
+from scheduler.core.shrink import steps
 from scheduler.core.usage import Amounts
 
 __all__ = ["Member", "Tenants", "amounts_of", "could_lose", "movable"]
@@ -39,7 +40,8 @@ class Tenants:
     def __init__(self, snapshot: Snapshot, spared: Collection[int], key_of: KeyOf) -> None:
         """Look at all units but those that are spared."""
         self.blocks: Final[list[Block]] = []
-        self.members: Final[list[Members]] = []
+        self.members: Final[list[Collection[Member]]] = []
+        self._left: Final[dict[int, dict[Member, None]]] = {}  # members of who can shrink
         self._totals: Final[list[Amounts]] = []  # of all members
         self.units: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
@@ -50,7 +52,7 @@ class Tenants:
         for rows in movable(snapshot.units, spared):
             self._add(rows)
 
-    def amounts(self, block: int, members: Sequence[Member]) -> Amounts:
+    def amounts(self, block: int, members: Collection[Member]) -> Amounts:
         """Return what some or all members of a block are charged for."""
         if len(members) == len(self.members[block]):
             return self._totals[block]
@@ -66,16 +68,24 @@ class Tenants:
     def lose(self, block: int) -> list[int]:
         """Take away what a block has; return the blocks that are no more."""
         blocks = self._of[self.units[block][0]]
-        gone = blocks.copy() if self.is_whole[block] else [block]
-        if not self.is_whole[block]:
-            lost, whole = self.members[block], blocks[0]
-            self.members[whole] = tuple([it for it in self.members[whole] if it not in lost])
-            self._totals[whole] = amounts_of(self._snapshot.shapes, self.members[whole])
-            if not self.members[whole]:
-                gone.append(whole)
+        if self.is_whole[block]:
+            gone = blocks.copy()
+            blocks.clear()
+            return gone
+        whole = blocks[0]
+        self._cut(whole, block)
+        gone = [block] if self._left[whole] else [block, whole]
         for one in gone:
             blocks.remove(one)
         return gone
+
+    def _cut(self, whole: int, step: int) -> None:
+        """Let a unit have less, of which a step is lost."""
+        for member in self.members[step]:
+            del self._left[whole][member]
+        cpu, memory, gpu = self._totals[whole]
+        less = self._totals[step]
+        self._totals[whole] = cpu - less[0], memory - less[1], gpu - less[2]
 
     def _add(self, rows: Rows) -> None:
         found = tuple([member for row in rows for member in self._of_unit(row)])
@@ -83,27 +93,33 @@ class Tenants:
             return
         first = rows[0]
         unit = self._snapshot.units[first]
-        at, rest = standing(unit.tree), found
+        at = standing(unit.tree)
         may_shrink = not unit.bundle and (at > 0 or isinstance(unit.tree, Group))
         steps = list(_steps(unit, found)) if may_shrink else []
-        for lost in steps:
-            rest = tuple([it for it in rest if it not in lost])
         key = min([self._key_of(row, 0 if steps else at) for row in rows])
-        blocks = [len(self.blocks) + i for i in range(len(steps) + 1)]
+        whole = len(self.blocks)
+        blocks = [*range(whole, whole + len(steps) + 1)]
         self._of.update(dict.fromkeys(rows, blocks))
-        self._put(rows, key, rest, found)
-        self.is_whole[-1] = True
+        if not steps:
+            self._put(rows, key, found, is_whole=True)
+            return
+        spared = {it for lost in steps for it in lost}
+        self._put(rows, key, [it for it in found if it not in spared], is_whole=True)
+        self.members[whole] = self._left[whole] = dict.fromkeys(found)
+        self._totals[whole] = amounts_of(self._snapshot.shapes, found)
+        key = self._key_of(first, 1)
         for lost in reversed(steps):  # in line the last one is the first
-            self._put(rows, self._key_of(first, 1), lost, lost)
+            self._put(rows, key, lost, is_whole=False)
 
-    def _put(self, rows: Rows, key: UnitKeyOf, more: Members, members: Members) -> None:
-        amounts = amounts_of(self._snapshot.shapes, more)
+    def _put(
+        self, rows: Rows, key: UnitKeyOf, members: Collection[Member], *, is_whole: bool
+    ) -> None:
+        amounts = amounts_of(self._snapshot.shapes, members)
         self.blocks.append(Block(self._snapshot.units[rows[0]].queue, key, amounts))
-        total = amounts if more is members else amounts_of(self._snapshot.shapes, members)
-        self._totals.append(total)
+        self._totals.append(amounts)
         self.members.append(members)
         self.units.append(rows)
-        self.is_whole.append(False)
+        self.is_whole.append(is_whole)
 
 
 def movable(units: Sequence[Unit], spared: Collection[int]) -> Iterator[Rows]:
@@ -134,15 +150,10 @@ def amounts_of(shapes: Sequence[Shape], members: Iterable[Member]) -> Amounts:
     return cpu, memory, gpu
 
 
-def _steps(unit: Unit, members: Members) -> Iterator[Members]:
+def _steps(unit: Unit, members: Iterable[Member]) -> Iterator[Members]:
     """Yield what a unit loses step by step, before it loses all."""
     by_pod = {member.pod: member for member in members}
-    leaf_of = {pod: leaf.name for leaf in leaves_of(unit.tree) for pod in leaf.pods}
-    lost = Progress()
-    while pods := shed(unit.tree, lost):
-        for pod in pods:
-            name = leaf_of[pod]
-            lost.pods[name] = lost.pods.get(name, 0) - 1
+    for pods in steps(unit.tree):
         yield tuple([by_pod[pod] for pod in pods])
 
 
