@@ -31,6 +31,17 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _torn(snapshot, plan)
     yield from _over_limit(snapshot, plan)
     yield from _wronged(snapshot, plan)
+    yield from _disrupted(snapshot, plan)
+
+
+def _disrupted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """No budget lets more go than it may."""
+    budgets = snapshot.budgets
+    rows = [budgets.of[pod] for it in plan.evictions for pod in it.pods] if budgets.names else []
+    gone = Counter(one for row in rows if row != NONE for one in budgets.sets[row])
+    for one, number in gone.items():
+        if number > budgets.allowed[one]:
+            yield f"{number} pods of {budgets.names[one]} go, not {budgets.allowed[one]}"
 
 
 def _wronged(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

@@ -185,10 +185,11 @@ class Displacement:
     ) -> Callable[[int], bool] | None:
         """Say who of some queues may; None is all.
 
-        Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now.
+        Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now,
+        or of whom a budget lets too few go.
         """
         mine = self.allocation.snapshot.units[ask.unit].queue
-        kept = self.tenure.kept(action, mine, queues)
+        kept = {*self.tenure.kept(action, mine, queues), *self.tenants.barred}
         shapes = self.allocation.snapshot.shapes
         asked = [shapes[shape] for shape in ask.wanted]
         friends = {term.selector for one in asked for term in one.near}
@@ -318,6 +319,7 @@ class Displacement:
 
     def _note(self, block: int, members: tuple[Member, ...], action: Action, row: int) -> None:
         pods = tuple([member.pod for member in members if member.pod >= 0])
+        self.tenants.disruptions.lose(members)
         is_whole = self.tenants.is_whole[block]
         gpus = self.tenants.amounts(block, members)[Kind.GPU]
         self._pay(gpus)

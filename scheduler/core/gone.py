@@ -83,6 +83,9 @@ class Gone:
         self._ask: Final = ask
         self._placer: Final = placer
         self._tenants: Final = tenants
+        self._disruptions: Final = tenants.disruptions
+        self._disrupted: Final[Counter[int]] = Counter()  # of each budget
+        self.refused_by: Final[set[int]] = set()  # budgets
         self._line: Final = line
         self._leave: Final = leave
         shapes = placer.ledger.snapshot.shapes
@@ -96,7 +99,13 @@ class Gone:
 
     def may_lose(self, candidate: int) -> bool:
         """Say whether one more may go."""
-        return self._leave.may_lose(self._tenants.blocks[self._block(candidate)].queue)
+        block = self._block(candidate)
+        more = self._disruptions.counts(
+            it for it in self._tenants.members[block] if it not in self._gone
+        )
+        passed = self._disruptions.passed(more + self._disrupted) if more else []
+        self.refused_by.update(passed)
+        return not passed and self._leave.may_lose(self._tenants.blocks[block].queue)
 
     def take(self, candidate: int) -> None:
         """Have it gone."""
@@ -106,6 +115,7 @@ class Gone:
             self._gone[member] = count + 1
             if not count:
                 found.append(member)
+        self._disrupted.update(self._disruptions.counts(found))
         self._move(found, 1)
         self._leave.take(self._tenants.blocks[block], self._tenants.amounts(block, found))
 
@@ -117,6 +127,7 @@ class Gone:
             if not self._gone[member]:
                 del self._gone[member]
                 found.append(member)
+        self._disrupted.subtract(self._disruptions.counts(found))
         self._move(found, -1)
         self._leave.spare(self._tenants.blocks[block], self._tenants.amounts(block, found))
 

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 __all__ = [
     "KINDS",
     "NONE",
+    "NO_BUDGETS",
     "UNBOUND",
     "Axes",
     "Bar",
     "Bools",
+    "Budgets",
     "Cause",
     "Devices",
     "Floats",
@@ -310,6 +312,18 @@ class Unit:
     patience: str = ""  # how long that is, in its own words
 
 
+class Budgets(NamedTuple):
+    """How many of some pods may go in one plan."""
+
+    names: tuple[str, ...]
+    allowed: tuple[int, ...]  # [budget]
+    sets: tuple[tuple[int, ...], ...]  # of budgets that cover the same pods
+    of: tuple[int, ...]  # [pod] row of its set, or NONE
+
+
+NO_BUDGETS: Final = Budgets((), (), (), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All of it, at one moment."""
@@ -324,6 +338,7 @@ class Snapshot:
     units: tuple[Unit, ...]
     total: tuple[int, int, int]  # by Kind: what the queues at the top share
     now: int  # seconds since 1970
+    budgets: Budgets = NO_BUDGETS
 
     def __post_init__(self) -> None:
         """Nobody writes into a snapshot."""

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from scheduler.core.budgets import Disruptions
 from scheduler.core.chunks import standing
 from scheduler.core.line import Block
 from scheduler.core.model import NONE, Group, Leaf, PodState, Shape, Snapshot, Unit, leaves_of
@@ -46,11 +47,17 @@ class Tenants:
         self.units: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
         self._of: Final[dict[int, list[int]]] = {}  # blocks by unit
+        self.disruptions: Final = Disruptions(snapshot.budgets)
         self._snapshot: Final = snapshot
         self._key_of: Final = key_of
         self._of_unit: Final = _members_of(snapshot)
         for rows in movable(snapshot.units, spared):
             self._add(rows)
+
+    @property
+    def barred(self) -> dict[int, list[int]]:
+        """Return the blocks that cannot go at all, and the budgets that forbid it."""
+        return self.disruptions.barred(self.members)
 
     def amounts(self, block: int, members: Collection[Member]) -> Amounts:
         """Return what some or all members of a block are charged for."""

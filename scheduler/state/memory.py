@@ -12,6 +12,7 @@ import numpy as np
 from scheduler.core.model import NONE, Ints, Snapshot
 from scheduler.state.bars import Bars
 from scheduler.state.basis import Versions, basis_of
+from scheduler.state.budgets import BudgetRows
 from scheduler.state.charges import QueueCharges
 from scheduler.state.cluster import Cluster
 from scheduler.state.codes import Codes
@@ -50,6 +51,7 @@ class News(NamedTuple):
     has_priority_classes: bool
     has_namespaces: bool
     has_claims: bool  # or volumes or classes
+    has_budgets: bool
 
 
 class Memory:
@@ -67,6 +69,7 @@ class Memory:
         self._stays: Final = Stays(cluster.trainjobs, cluster.refused)
         self._units: Final = Units(terms.staleness_grace_s)
         self._dues: Final = Dues()
+        self._budgets: Final = BudgetRows()
         self._strays: Final[dict[Key, list[Stray]]] = {}
         self._queues = QueueRows({})
         self._standings = Standings({}, terms.default_queue)
@@ -100,6 +103,8 @@ class Memory:
             rows |= self._holdings.read(key, gang)
             self._users.expect(key, gang, self._holdings)
         again |= self._read_codes(news, rows)
+        if news.has_budgets:
+            self._budgets.read(self._cluster.budgets)
         self._read_units(again)
 
     def encoded(self, now: int) -> Encoded:
@@ -122,6 +127,7 @@ class Memory:
             units=units,
             total=self._ground.total(),
             now=now,
+            budgets=self._budgets.table(self._roll, self._heads),
         )
         if codes.shapes.are_mostly_unused(pods.shape):
             self._versions = self._versions._replace(shapes=self._versions.shapes + 1)

@@ -4,7 +4,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from scheduler.state.budgets import speaks
 from scheduler.state.nodes import fault_of
+from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
@@ -13,6 +15,7 @@ from trainer_kai.api.queue import Queue
 
 __all__ = [
     "ANY",
+    "BUDGETS",
     "FREED",
     "MORE",
     "NOTHING",
@@ -38,6 +41,7 @@ TAKEN: Final[Topics] = frozenset({"room"})  # by others, who may be whom somebod
 OTHERS: Final[Topics] = frozenset({"others"})  # pods that want nothing of us, and have nothing
 READY: Final[Topics] = frozenset({"jobsets"})  # those who wait for a stage wait for these as well
 MORE: Final[Topics] = frozenset({"more"})  # of a group that cannot be placed before all are there
+BUDGETS: Final[Topics] = frozenset({"budgets"})  # who would take something from those they cover
 OVER: Final = ("Succeeded", "Failed")
 
 
@@ -91,6 +95,9 @@ def says(group: PodGroup | None) -> object:
 
 def help_of(before: Any, now: Any) -> Topics:
     """Return whom it may help that an object is another now."""
+    if isinstance(before or now, PodDisruptionBudget):
+        was, is_ = (speaks(it) if it else None for it in (before, now))
+        return NOTHING if was == is_ else BUDGETS
     if before is None or now is None:
         return NOTHING if before is now else ANY
     if _made_of(before) != _made_of(now):

@@ -70,6 +70,7 @@ class _Reader:
             "queues": self._queues(),
             "units": self._read_units(),
             "pods": self._pods(),
+            "budgets": dict(zip(snapshot.budgets.names, snapshot.budgets.allowed, strict=True)),
             "total": snapshot.total,
             "now": snapshot.now,
             "strays": sorted(encoded.strays),
@@ -125,9 +126,15 @@ class _Reader:
                 "node": self._node(int(pods.node[row])),
                 "state": int(pods.state[row]),
                 "shape": self._shape(int(pods.shape[row])),
+                "budgets": self._covering(row),
             }
             for row in np.flatnonzero(pods.unit != NONE).tolist()
         }
+
+    def _covering(self, pod: int) -> list[str]:
+        budgets = self._snapshot.budgets
+        row = budgets.of[pod] if budgets.names else NONE
+        return [] if row == NONE else [budgets.names[it] for it in budgets.sets[row]]
 
     def _read_units(self) -> Said:
         queues = self._snapshot.queues.names

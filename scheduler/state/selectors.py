@@ -13,7 +13,7 @@ from trainer_kai.api.names import NAMESPACE_NAME
 from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.selector import LabelSelector, Requirement
 
-__all__ = ["Namespaces", "Selector", "Selectors", "all_of", "of_spread", "of_term"]
+__all__ = ["Namespaces", "Selector", "Selectors", "all_of", "of_budget", "of_spread", "of_term"]
 
 Need: TypeAlias = tuple[str, str, tuple[str, ...]]  # label, operator, values
 
@@ -128,6 +128,11 @@ def of_spread(spread: TopologySpread, namespace: str, labels: Mapping[str, str])
     needs = {*_needs_or_nobody(spread.label_selector)}
     needs |= {(key, "In", (labels[key],)) for key in spread.match_label_keys if key in labels}
     return Selector(frozenset({namespace}), tuple(sorted(needs)), only_staying=True)
+
+
+def of_budget(selector: LabelSelector | None, namespace: str) -> Selector:
+    """Return whom a budget of disruption means."""
+    return Selector(frozenset({namespace}), tuple(sorted({*_needs_or_nobody(selector)})))
 
 
 def _needs_or_nobody(selector: LabelSelector | None) -> tuple[Need, ...]:

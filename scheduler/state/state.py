@@ -15,6 +15,7 @@ from scheduler.state.memory import Memory, News
 from scheduler.state.said import difference
 from scheduler.state.shelf import Shelf
 from scheduler.state.terms import Terms
+from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.namespace import Namespace
@@ -44,6 +45,7 @@ class State:
         self.claims: Final = Shelf[Key, PersistentVolumeClaim]()
         self.volumes: Final = Shelf[str, PersistentVolume]()
         self.storage_classes: Final = Shelf[str, StorageClass]()
+        self.budgets: Final = Shelf[Key, PodDisruptionBudget]()
         self.jobsets: Final = Shelf[Key, JobSet]()
         self.trainjobs: Final = Shelf[Key, TrainJob]()
         self.refused: Final = Shelf[Key, str]()  # TrainJobs that cannot be suspended, and why
@@ -57,6 +59,7 @@ class State:
             claims=self.claims.known,
             volumes=self.volumes.known,
             storage_classes=self.storage_classes.known,
+            budgets=self.budgets.known,
             jobsets=self.jobsets.known,
             trainjobs=self.trainjobs.known,
             refused=self.refused.known,
@@ -79,6 +82,7 @@ class State:
         self.claims.tell_all(cluster.claims)
         self.volumes.tell_all(cluster.volumes)
         self.storage_classes.tell_all(cluster.storage_classes)
+        self.budgets.tell_all(cluster.budgets)
         self.jobsets.tell_all(cluster.jobsets)
         self.trainjobs.tell_all(cluster.trainjobs)
         self.refused.tell_all(cluster.refused)
@@ -109,6 +113,7 @@ class State:
             has_queues=bool(self.queues.drain()),
             has_priority_classes=bool(self.priority_classes.drain()),
             has_namespaces=bool(self.namespaces.drain()),
+            has_budgets=bool(self.budgets.drain()),
             has_claims=any(
                 [self.claims.drain(), self.volumes.drain(), self.storage_classes.drain()]
             ),

@@ -142,7 +142,15 @@ def _places(draw: st.DrawFn) -> Fields:
 @st.composite
 def _rest(draw: st.DrawFn) -> Fields:
     """Draw anything else."""
-    kind = draw(st.sampled_from(["Queue", "PriorityClass", "Namespace", "TrainJob", "claim"]))
+    kind = draw(
+        st.sampled_from(
+            ["Queue", "PriorityClass", "Namespace", "TrainJob", "PodDisruptionBudget", "claim"]
+        )
+    )
+    if kind == "PodDisruptionBudget":
+        selector = draw(st.sampled_from([{}, {"matchLabels": {"app": "a"}}, None]))
+        status = {"disruptionsAllowed": draw(st.integers(0, 2))}
+        return made(kind, draw(st.sampled_from("bc")), spec={"selector": selector}, status=status)
     if kind == "TrainJob":
         labels = draw(st.sampled_from([{}, {"kueue.x-k8s.io/queue-name": "k"}]))
         return made(kind, draw(st.sampled_from("jk")), {"labels": labels})

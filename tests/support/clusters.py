@@ -9,6 +9,7 @@ from scheduler.state.cluster import Cluster
 from scheduler.state.encode import Encoded, encode
 from scheduler.state.terms import Terms
 from trainer_kai.api.decode import decode
+from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.namespace import Namespace
@@ -61,6 +62,7 @@ _ADDRESS: Final[Mapping[str, tuple[type, str]]] = {
     "PersistentVolume": (PersistentVolume, "volumes"),
     "StorageClass": (StorageClass, "storage_classes"),
     "JobSet": (JobSet, "jobsets"),
+    "PodDisruptionBudget": (PodDisruptionBudget, "budgets"),
     "TrainJob": (TrainJob, "trainjobs"),
 }
 _WITHOUT_NAMESPACE: Final = {"nodes", "queues", "priority_classes", "namespaces"} | {

@@ -1,0 +1,95 @@
+"""How many pods may go at once (rule 36b)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core.check import violations
+from scheduler.core.decision import Plan
+from scheduler.core.model import NONE, Budgets, Snapshot
+from scheduler.core.plan import plan
+from scheduler.policies.registry import Choice, choose
+from tests.support.case import Case, ids
+from tests.support.snapshots import Builder, Node, Queue, shape
+
+POLICIES = choose(Choice())
+ONE = shape(gpu=1)
+ALL_FOUR: Mapping[int, Sequence[int]] = {pod: [0] for pod in range(4)}
+
+
+def covered(builder: Builder, allowed: Sequence[int], pods: Mapping[int, Sequence[int]]) -> Plan:
+    """Return the plan where budgets cover pods."""
+    sets = sorted({tuple(of) for of in pods.values()})
+    bare = builder.snapshot()
+    rows = [sets.index(tuple(pods[i])) if i in pods else NONE for i in range(len(bare.pods.unit))]
+    names = tuple(f"ns/budget-{i}" for i in range(len(allowed)))
+    snapshot = builder.snapshot(budgets=Budgets(names, tuple(allowed), tuple(sets), tuple(rows)))
+    answer = plan(snapshot, POLICIES)
+    assert [*violations(snapshot, answer)] == []
+    return answer
+
+
+def told(answer: Plan) -> str:
+    """Return who loses how many pods, and to whom."""
+    return " ".join(
+        f"{','.join(map(str, it.units))}:{len(it.pods)}→{it.claimant}" for it in answer.evictions
+    )
+
+
+def lent(*waiting: int, count: int = 4) -> Builder:
+    """Return what A has of B, pod by pod; of B gangs of these sizes wait."""
+    builder = Builder([Node(gpu=count)], [Queue("a"), Queue("b", quota=count)])
+    for _ in range(count):
+        builder.runs([0], ONE, queue="a")
+    for number in waiting:
+        builder.gang(number, ONE, queue="b")
+    return builder
+
+
+# gangs that wait, what budgets allow, which of four pods they cover -> who goes
+TAKEN: list[Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str]] = [
+    Case("nobody is covered", ([1], [0], {}), "3:1→4"),
+    Case("who is covered stays", ([1], [0], {3: [0], 2: [0]}), "1:1→4"),
+    Case("as many as may", ([2], [1], {3: [0], 2: [0]}), "3:1→4 1:1→4"),
+    Case("too few may", ([2], [1], ALL_FOUR), ""),
+    Case("jointly for all claims", ([1, 1], [1], ALL_FOUR), "3:1→4"),
+    Case("by each budget that covers it", ([1], [9, 0], {3: [0, 1], 2: [0]}), "2:1→4"),
+    Case("each for itself", ([2], [1, 1], {3: [0], 2: [1]}), "3:1→4 2:1→4"),
+]
+
+
+@pytest.mark.parametrize("case", TAKEN, ids=ids)
+def test_who_may_go(
+    case: Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str],
+) -> None:
+    """The others go instead, if that is enough."""
+    waiting, allowed, pods = case.given
+    assert told(covered(lent(*waiting), allowed, pods)) == case.want
+
+
+@pytest.mark.parametrize(("allowed", "want"), [(4, "0,1:4→2"), (3, "")])
+def test_a_bundle_counts_whole(allowed: int, want: str) -> None:
+    """A TrainJob is suspended, and all of its pods go at once."""
+    builder = Builder([Node(gpu=4)], [Queue("a"), Queue("b", quota=4)])
+    builder.runs([0] * 2, ONE, queue="a", bundle="j")
+    builder.runs([0] * 2, ONE, queue="a", bundle="j")
+    builder.gang(1, ONE, queue="b")
+    assert told(covered(builder, [allowed], ALL_FOUR)) == want
+
+
+@pytest.mark.parametrize(("allowed", "want"), [(1, "0:1→1"), (2, "0:1→1 0:1→1"), (0, "")])
+def test_step_by_step(allowed: int, want: str) -> None:
+    """What an elastic unit has on top; its last block has those pods as well, and counts once."""
+    builder = Builder([Node(gpu=4)], [Queue("a"), Queue("b", quota=4)])
+    builder.runs([0] * 4, ONE, queue="a", minimum=1)
+    builder.gang(max(allowed, 1), ONE, queue="b")
+    assert told(covered(builder, [allowed], ALL_FOUR)) == want
+
+
+def test_who_passes_a_budget_is_told() -> None:
+    """By whoever checks plans."""
+    snapshot: Snapshot = lent(1).snapshot()
+    answer = plan(snapshot, POLICIES)
+    strict = replace(snapshot, budgets=Budgets(("ns/b",), (0,), ((0,),), (0,) * 5))
+    assert [*violations(strict, answer)] == ["1 pods of ns/b go, not 0"]
