@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model import Cause, Floats, Kind, Verdict
+from scheduler.core.model import NONE, Cause, Floats, Kind, Verdict
 
 __all__ = [
     "NOTHING",
@@ -159,6 +159,11 @@ class Kept(NamedTuple):
     """Why nobody loses anything for a unit that may claim it."""
 
     is_patient: bool = False  # it could take something, and gives others time first
+    staying: tuple[tuple[str, int], ...] = ()  # why, and how many units
+    protected: int = 0  # units that have not run for long
+    first: int = NONE  # of these, the one that may go first
+    until: int = 0  # before when it may not, in seconds since 1970
+    budgets: tuple[int, ...] = ()  # that let too few pods go
 
 
 NOTHING: Final = Kept()

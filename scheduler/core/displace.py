@@ -4,7 +4,7 @@ Nobody is evicted but together with the placement that it makes possible, and no
 needed for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -23,8 +23,9 @@ from scheduler.core.decision import (
     Rejection,
 )
 from scheduler.core.gone import Ask, Gone, Leave
+from scheduler.core.keepers import Keepers, both, staying
 from scheduler.core.line import Block, Line
-from scheduler.core.model import NONE, Kind, Verdict
+from scheduler.core.model import NONE, Kind, Unit, Verdict
 from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
@@ -76,6 +77,7 @@ class Displacement:
         self.kept: Final[dict[int, Kept]] = {}  # by unit that may claim something in vain
         self._losers: Final[set[int]] = set()
         self._wanted: Final[dict[tuple[int, ...], dict[int, int]]] = {}  # pods by shape
+        self._refused_by: Final[set[int]] = set()  # budgets, in the last search
         self._seatings: Final[dict[int, Seating]] = {}
 
     @cached_property
@@ -106,6 +108,26 @@ class Displacement:
         allocation = self.allocation
         chosen = allocation.policies.min_runtime
         return Tenure(allocation.snapshot, self.tenants, allocation.usage.paths, chosen)
+
+    @cached_property
+    def staying(self) -> dict[int, list[Unit]]:
+        """Return the units that nobody may take from, by queue."""
+        return staying(self.allocation.snapshot.units)
+
+    @cached_property
+    def keepers(self) -> Keepers:
+        """Return who keeps what it has though it comes into question."""
+        allocation = self.allocation
+        return Keepers(allocation.snapshot.units, self.staying, self.tenants, self.tenure)
+
+    @cached_property
+    def _may_be_kept(self) -> bool:
+        """Say whether anything but the rights of queues keeps anybody; else nobody is asked."""
+        allocation = self.allocation
+        chosen, queues = allocation.policies.min_runtime, allocation.snapshot.queues
+        said = (*queues.preempt_min_s, *queues.reclaim_min_s)
+        promises = chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
+        return bool(self.staying or promises or allocation.snapshot.budgets.names)
 
     @cached_property
     def line(self) -> Line:
@@ -151,6 +173,7 @@ class Displacement:
                 return
             left.remove(row)
             made = len(self.evictions)
+            self._refused_by.clear()
             yield row
             lost = {unit for one in self.evictions[made:] for unit in one.units}
             if left & lost:  # who loses something takes nothing
@@ -169,7 +192,18 @@ class Displacement:
     def _keep(self, row: int, kept: Kept) -> None:
         """Take note of why a unit that may claim something takes nothing."""
         if kept != NOTHING:
-            self.kept[row] = kept
+            self.kept[row] = both(self.kept.get(row, NOTHING), kept)
+
+    def why_kept(self, row: int, action: Action, queues: Collection[int]) -> Kept:
+        """Return why nobody of some queues loses anything for a unit that found nobody."""
+        if not self._may_be_kept:
+            return NOTHING
+
+        def over(unit: int) -> bool:
+            return unit in self._losers or unit in self.admitted
+
+        kept = self.keepers.why(row, action, queues, over)
+        return kept._replace(budgets=tuple(sorted({*kept.budgets, *self._refused_by})))
 
     def told(self, rejection: Rejection) -> Rejection:
         """Return why a unit waits, and why it takes nothing."""
@@ -177,7 +211,8 @@ class Displacement:
         if kept is None:
             return rejection
         verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
-        wakes_on = rejection.wakes_on | {"time"}
+        words = {"time": kept.is_patient or kept.protected, "budgets": kept.budgets}
+        wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
         return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
 
     def who_may_go(
@@ -223,6 +258,7 @@ class Displacement:
             placer = self.allocation.placer
             gone = Gone(ask, placer, self.tenants, line, leave, trusts=trusts)
             choice = choose(count, gone)
+            self._refused_by.update(gone.refused_by)
             self.stats["searches"] += 1
             self.stats["trials"] += gone.trials
             self.stats["sets"] += choice.tried

@@ -84,6 +84,7 @@ class Gone:
         self._placer: Final = placer
         self._tenants: Final = tenants
         self._disruptions: Final = tenants.disruptions
+        self._is_limited: Final = bool(placer.ledger.snapshot.budgets.names)
         self._disrupted: Final[Counter[int]] = Counter()  # of each budget
         self.refused_by: Final[set[int]] = set()  # budgets
         self._line: Final = line
@@ -100,12 +101,9 @@ class Gone:
     def may_lose(self, candidate: int) -> bool:
         """Say whether one more may go."""
         block = self._block(candidate)
-        more = self._disruptions.counts(
-            it for it in self._tenants.members[block] if it not in self._gone
-        )
-        passed = self._disruptions.passed(more + self._disrupted) if more else []
-        self.refused_by.update(passed)
-        return not passed and self._leave.may_lose(self._tenants.blocks[block].queue)
+        if self._is_limited and self._passes(block):
+            return False
+        return self._leave.may_lose(self._tenants.blocks[block].queue)
 
     def take(self, candidate: int) -> None:
         """Have it gone."""
@@ -115,7 +113,8 @@ class Gone:
             self._gone[member] = count + 1
             if not count:
                 found.append(member)
-        self._disrupted.update(self._disruptions.counts(found))
+        if self._is_limited:
+            self._disrupted.update(self._disruptions.counts(found))
         self._move(found, 1)
         self._leave.take(self._tenants.blocks[block], self._tenants.amounts(block, found))
 
@@ -127,7 +126,8 @@ class Gone:
             if not self._gone[member]:
                 del self._gone[member]
                 found.append(member)
-        self._disrupted.subtract(self._disruptions.counts(found))
+        if self._is_limited:
+            self._disrupted.subtract(self._disruptions.counts(found))
         self._move(found, -1)
         self._leave.spare(self._tenants.blocks[block], self._tenants.amounts(block, found))
 
@@ -142,6 +142,14 @@ class Gone:
     def is_fair(self) -> bool:
         """Say whether it would be fair to those who lost something."""
         return self._leave.is_fair()
+
+    def _passes(self, block: int) -> bool:
+        """Say whether more would go with a block than a budget lets, and note which one."""
+        members = (it for it in self._tenants.members[block] if it not in self._gone)
+        more = self._disruptions.counts(members)
+        passed = self._disruptions.passed(more + self._disrupted) if more else []
+        self.refused_by.update(passed)
+        return bool(passed)
 
     def _block(self, rank: int) -> int:
         while len(self.blocks) <= rank:

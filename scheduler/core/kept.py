@@ -9,12 +9,26 @@ from scheduler.core.model import Snapshot
 
 __all__ = ["why_kept"]
 
+_MOST_TOLD: Final = 3  # of reasons and budgets
 _LAST: Final = 253_402_300_799  # the last second that a date has a name for
 
 
 def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
     """Yield what keeps others from losing anything, as far as anything does."""
-    if rejection.kept.is_patient:
+    kept = rejection.kept
+    if kept.staying:
+        more = ", …" if kept.staying[_MOST_TOLD:] else ""
+        told = "; ".join(f"{count} because {why}" for why, count in kept.staying[:_MOST_TOLD])
+        yield f"Of those that could lose something some stay: {told}{more}"
+    if kept.protected:
+        have = "1 has" if kept.protected == 1 else f"{kept.protected} have"
+        name = snapshot.units[kept.first].name
+        yield f"{have} not run for long enough: {name} may go from {_moment(kept.until)} on"
+    if kept.budgets:
+        names = [snapshot.budgets.names[it] for it in kept.budgets]
+        more = ", …" if names[_MOST_TOLD:] else ""
+        yield f"Too few pods may go by PodDisruptionBudget {', '.join(names[:_MOST_TOLD])}{more}"
+    if kept.is_patient:
         unit = snapshot.units[rejection.unit]
         words = f" of {unit.patience}" if unit.patience else ""
         until = _moment(unit.patient_until)

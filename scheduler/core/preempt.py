@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scheduler.core.decision import NOTHING, Action, Kept
+from scheduler.core.decision import Action, Kept
 from scheduler.core.displace import Displacement, Headroom
 
 __all__ = ["Preempt"]
@@ -26,7 +26,7 @@ class Preempt:
         if made.use_what_is_left(ask):
             return None
         if unit.queue not in made.stock.all:
-            return NOTHING
+            return made.why_kept(row, Action.PREEMPT, [unit.queue])
         may_go = made.who_may_go(ask, Action.PREEMPT, [unit.queue])
 
         def keeps(block: int) -> bool:
@@ -36,10 +36,12 @@ class Preempt:
 
         line, count = made.line.walk(self._allocation.usage, [unit.queue], keeps)
         if made.is_patient(row):
-            return Kept(is_patient=count > 0)
+            kept = made.why_kept(row, Action.PREEMPT, [unit.queue])
+            return kept._replace(is_patient=count > 0)
         leave = _Leave(Headroom(self._allocation, row))
-        has_room = made.make_room(ask, Action.PREEMPT, line, count, leave)
-        return None if has_room else NOTHING
+        if made.make_room(ask, Action.PREEMPT, line, count, leave):
+            return None
+        return made.why_kept(row, Action.PREEMPT, [unit.queue])
 
 
 class _Leave:

@@ -38,18 +38,22 @@ class Reclaim:
         ask = self._made.ask(row)
         if self._made.use_what_is_left(ask):
             return None
-        queues = [q for q in self._made.stock.all if q != claim.queue and rights.concerns(q)]
+        asked = {**self._made.stock.all, **self._made.staying}
+        concerned = [q for q in asked if q != claim.queue and rights.concerns(q)]
+        queues = [q for q in concerned if q in self._made.stock.all]
         is_patient = self._made.is_patient(row)
         if not queues or not (is_patient or self._is_possible(rights, queues)):
-            return NOTHING
+            return self._made.why_kept(row, Action.RECLAIM, concerned)
         keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
         if is_patient:
-            return Kept(is_patient=count > 0)
+            kept = self._made.why_kept(row, Action.RECLAIM, concerned)
+            return kept._replace(is_patient=count > 0)
         asks = self._before.asks(row)
         leave = _Leave(rights, self._allocation.keys, asks, Headroom(self._allocation, row))
-        has_room = self._made.make_room(ask, Action.RECLAIM, line, count, leave)
-        return None if has_room else NOTHING
+        if self._made.make_room(ask, Action.RECLAIM, line, count, leave):
+            return None
+        return self._made.why_kept(row, Action.RECLAIM, concerned)
 
     def _is_possible(self, rights: Rights, queues: list[int]) -> bool:
         """Say whether what may be lost, with what is free, could be enough."""

@@ -1,8 +1,11 @@
-"""Who may claim something and takes nothing, and what is said of it (rules 37a and 38a)."""
+"""Who may claim something and takes nothing, and what is said of it (rules 36 to 37a)."""
+
+from dataclasses import replace
+from typing import Any
 
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
-from scheduler.core.model import Group, Leaf, Snapshot, Verdict
+from scheduler.core.model import NONE, Budgets, Group, Leaf, Snapshot, Verdict
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, Queue, shape
@@ -11,7 +14,7 @@ POLICIES = choose(Choice())
 ONE = shape(gpu=1)
 
 
-def lent(*, queue: str = "b", **more: object) -> Builder:
+def lent(*, queue: str = "b", **more: Any) -> Builder:
     """Return a node of which A has all, and half of it belongs to B, of which somebody waits."""
     builder = Builder([Node(gpu=8)], [Queue("a"), Queue("b", quota=4)])
     for _ in range(8):
@@ -109,3 +112,68 @@ def test_who_has_lost_all_step_by_step_has_nothing() -> None:
     answer = plan(builder.snapshot(), POLICIES)
     assert told(answer) == "0→1"
     assert [it.verdict for it in answer.rejections] == [Verdict.NO_CAPACITY]
+
+
+def kept(**more: Any) -> Builder:
+    """Return what is lent, three of it to units that keep it for one reason each."""
+    builder = Builder([Node(gpu=4)], [Queue("a", reclaim_min_s=100), Queue("b", quota=4)])
+    builder.runs([0], ONE, queue="a", stays="Kueue suspends and resumes it")
+    builder.runs([0], ONE, queue="a", since=990)
+    builder.runs([0], ONE, queue="a", since=980)
+    builder.runs([0], ONE, queue="a")
+    builder.gang(1, ONE, queue="b", **more)
+    return builder
+
+
+_BUDGETS = Budgets(("ns/pdb",), (0,), ((0,),), (NONE, NONE, NONE, 0, NONE))
+_STAYING = "Of those that could lose something some stay: 1 because Kueue suspends and resumes it"
+_YOUNG = "2 have not run for long enough: unit-2 may go from 1970-01-01T00:18:00Z on"
+_COVERED = "Too few pods may go by PodDisruptionBudget ns/pdb"
+
+
+def test_what_keeps_the_others_is_told() -> None:
+    """Each by its own reason; and whoever waits hears of time and budgets."""
+    snapshot = kept().snapshot(now=1000, budgets=_BUDGETS)
+    assert said(snapshot, 4) == ("NoCapacity", f"{_STAYING}. {_YOUNG}. {_COVERED}")
+    (one,) = plan(snapshot, POLICIES).rejections
+    assert one.wakes_on == {"room", "nodes", "time", "budgets"}
+
+
+def test_patience_is_told_beside_it() -> None:
+    """Somebody could be taken, but for that."""
+    verdict, text = said(kept(patient_until=1001).snapshot(now=1000), 4)
+    assert verdict == "PreemptionDelay"
+    assert text.startswith(f"{_STAYING}. {_YOUNG}. It takes nothing from others before ")
+
+
+def test_a_budget_that_lets_one_go_is_told_to_who_needs_two() -> None:
+    """It let too few go together."""
+    builder = Builder([Node(gpu=2)], [Queue("a"), Queue("b", quota=2)])
+    builder.runs([0], ONE, queue="a")
+    builder.runs([0], ONE, queue="a")
+    builder.gang(2, ONE, queue="b")
+    budgets = Budgets(("ns/pdb",), (1,), ((0,),), (0, 0, NONE, NONE))
+    snapshot = builder.snapshot(budgets=budgets)
+    (one,) = plan(snapshot, POLICIES).rejections
+    assert explain(snapshot, one).endswith(f". {_COVERED}")
+
+
+def test_who_is_not_asked_keeps_nothing() -> None:
+    """In preempt a unit that matters more stays for that, and no other reason is told."""
+    builder = Builder([Node(gpu=1)], [Queue("a", quota=8)])
+    builder.runs([0], ONE, priority=60, stays="Kueue suspends and resumes it")
+    builder.gang(1, ONE, priority=50)
+    assert said(builder.snapshot(), 1)[1] == ""
+    builder.units[0] = replace(builder.units[0], priority=40)
+    assert said(builder.snapshot(), 1)[1] == _STAYING
+
+
+def test_who_takes_something_is_told_nothing() -> None:
+    """And of units that have nothing, or cannot be preempted, nobody says that they stay."""
+    snapshot = kept().snapshot(now=1000)
+    assert told(plan(snapshot, POLICIES)) == "3→4"
+    builder = Builder([Node(gpu=1)], [Queue("a"), Queue("b", quota=1)])
+    builder.runs([0], ONE, queue="a", is_preemptible=False, stays="x")
+    builder.gang(1, ONE, queue="a", stays="x")
+    builder.gang(1, ONE, queue="b")
+    assert said(builder.snapshot(), 2)[1] == ""

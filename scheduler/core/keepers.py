@@ -1,0 +1,89 @@
+"""Who comes into question for a claim that is in vain, and keeps what it has."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from scheduler.core.decision import NOTHING, Action, Kept
+from scheduler.core.model import NONE, Unit, leaves_of
+from scheduler.core.tenants import Tenants
+from scheduler.core.tenure import Tenure
+
+__all__ = ["Keepers", "both", "staying"]
+
+
+class Keepers:
+    """Units that stay, have not run for long, or are covered by a budget."""
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        staying: Mapping[int, Sequence[Unit]],
+        tenants: Tenants,
+        tenure: Tenure,
+    ) -> None:
+        self._units: Final = units
+        self._staying: Final = staying
+        self._tenants: Final = tenants
+        self._tenure: Final = tenure
+
+    def why(
+        self, row: int, action: Action, queues: Collection[int], over: Callable[[int], bool]
+    ) -> Kept:
+        """Return who of some queues keeps what it has; who is *over* has lost or got something."""
+        claimant = self._units[row]
+
+        def asks(unit: Unit) -> bool:
+            return action != Action.PREEMPT or unit.priority < claimant.priority
+
+        reasons = Counter(
+            unit.stays for queue in queues for unit in self._staying.get(queue, ()) if asks(unit)
+        )
+        ends = {}
+        for block, end in self._tenure.kept(action, claimant.queue, queues).items():
+            one = self._tenants.units[block][0]
+            if asks(self._units[one]) and not over(one):
+                ends[one] = end
+        first = min(ends, key=lambda one: (ends[one], one), default=NONE)
+        return Kept(
+            staying=tuple(sorted(reasons.items())),
+            protected=len(ends),
+            first=first,
+            until=ends.get(first, 0),
+            budgets=tuple(sorted({*self._barring(asks, queues)})),
+        )
+
+    def _barring(self, asks: Callable[[Unit], bool], queues: Collection[int]) -> Iterator[int]:
+        for block, budgets in self._tenants.barred.items():
+            unit = self._units[self._tenants.units[block][0]]
+            if unit.queue in queues and asks(unit):
+                yield from budgets
+
+
+def staying(units: Iterable[Unit]) -> dict[int, list[Unit]]:
+    """Return the units that have something, and that nobody may take from, by queue."""
+    found: dict[int, list[Unit]] = {}
+    for unit in units:
+        if unit.stays and unit.is_preemptible and unit.queue != NONE and _has_pods(unit):
+            found.setdefault(unit.queue, []).append(unit)
+    return found
+
+
+def both(one: Kept, other: Kept) -> Kept:
+    """Return what keeps others from two actions: no unit comes into question for both."""
+    if NOTHING in (one, other):
+        return one if other == NOTHING else other
+    earlier, later = sorted((one, other), key=lambda it: (not it.protected, it.until))
+    reasons = Counter(dict(one.staying)) + Counter(dict(other.staying))
+    return Kept(
+        is_patient=one.is_patient or other.is_patient,
+        staying=tuple(sorted(reasons.items())),
+        protected=one.protected + other.protected,
+        first=earlier.first,
+        until=earlier.until,
+        budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
+    )
+
+
+def _has_pods(unit: Unit) -> bool:
+    return any(leaf.there for leaf in leaves_of(unit.tree))
