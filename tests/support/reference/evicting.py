@@ -93,20 +93,7 @@ def _claim(
         return None
     if is_later and not _try(cluster, unit, []):
         return []
-    found = [
-        block
-        for block in _blocks(cluster, spared)
-        if not any(is_minded(pod, other) for pod in pods for other in block.pods)
-        and not (
-            block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units)
-        )
-        and (
-            _concerns(known, unit, asked, block)
-            if action == "reclaim"
-            else block.queue == unit.queue
-            and all(one.priority < unit.priority for one in block.units)
-        )
-    ]
+    found = [it for it in _blocks(cluster, spared) if _may_go(cluster, unit, action, it)]
     if unit.patient:
         unit.is_held = unit.is_held or bool(found)
         return None
@@ -128,6 +115,18 @@ def _claim(
         return None
     assert not _try(cluster, unit, [line[rank] for rank in some])
     return [pod for rank in some for pod in line[rank].pods]
+
+
+def _may_go(cluster: Cluster, unit: Unit, action: str, block: Block) -> bool:
+    """Say whether a block comes into question for what a unit asks for next."""
+    pods = chunk(unit.root)
+    if any(is_minded(pod, other) for pod in pods for other in block.pods):
+        return False
+    if block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units):
+        return False
+    if action == "reclaim":
+        return _concerns(_queues(cluster), unit, _sum(pods), block)
+    return block.queue == unit.queue and all(one.priority < unit.priority for one in block.units)
 
 
 def _first(count: int, does: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
