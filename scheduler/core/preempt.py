@@ -20,20 +20,17 @@ class Preempt:
         self._made.let_claim(self._pursue, by_priority=True)
 
     def _pursue(self, row: int) -> bool:
-        made, units = self._made, self._allocation.snapshot.units
-        unit, ask = units[row], made.ask(row)
+        made, unit = self._made, self._allocation.snapshot.units[row]
+        ask = made.ask(row)
         if made.use_what_is_left(ask):
             return True
-        if unit.queue not in made.stock.all:
+        queue, priority, stock = unit.queue, unit.priority, made.stock
+        amounts = self._allocation.next[row].amounts
+        if not stock.has_below(queue, priority):
             return False
-        may_go = made.who_may_go(ask)
-
-        def keeps(block: int) -> bool:
-            return all(
-                units[one].priority < unit.priority for one in made.tenants.units[block]
-            ) and (may_go is None or may_go(block))
-
-        line, count = made.line.walk(self._allocation.usage, [unit.queue], keeps)
+        if not made.could_be_enough(amounts, lambda kind: stock.below(queue, priority, kind)):
+            return False
+        line, count = made.line.below(queue, priority, made.who_may_go(ask))
         leave = _Leave(Headroom(self._allocation, row))
         return made.make_room(ask, Action.PREEMPT, line, count, leave)
 

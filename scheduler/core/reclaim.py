@@ -5,7 +5,6 @@ from typing import Final
 from scheduler.core.decision import Action
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
-from scheduler.core.model import Kind
 from scheduler.core.order import QueueKeys
 from scheduler.core.rights import Bounds, Claim, Rights, Taking
 from scheduler.core.usage import Amounts
@@ -37,20 +36,17 @@ class Reclaim:
         ask = self._made.ask(row)
         if self._made.use_what_is_left(ask):
             return True
-        queues = [q for q in self._made.stock.all if q != claim.queue and rights.concerns(q)]
-        if not queues or not self._is_possible(rights, queues):
+        stock = self._made.stock
+        queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
+        if not queues:
+            return False
+        if not self._made.could_be_enough(amounts, lambda kind: stock.most(rights, queues, kind)):
             return False
         asks = self._before.asks(row)
         leave = _Leave(rights, self._allocation.keys, asks, Headroom(self._allocation, row))
         keeps = self._made.who_may_go(ask)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
         return self._made.make_room(ask, Action.RECLAIM, line, count, leave)
-
-    def _is_possible(self, rights: Rights, queues: list[int]) -> bool:
-        """Say whether what may be lost, with what is free, could be enough."""
-        kind = Kind.GPU if rights.claim.amounts[Kind.GPU] else Kind.CPU
-        missing = rights.claim.amounts[kind] - self._made.stock.most(rights, queues, kind)
-        return missing <= 0 or missing <= self._made.free(kind)
 
 
 class _Leave:
