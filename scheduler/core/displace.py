@@ -97,6 +97,12 @@ class Displacement:
         weights = np.array([axes.weights[r] for r in columns], dtype=np.int64)
         return int((room[:, columns].clip(min=0) * weights).sum())
 
+    def could_be_enough(self, amounts: Amounts, most: Callable[[Kind], int]) -> bool:
+        """Say whether what may be lost at most, with what is free, could be enough."""
+        kind = Kind.GPU if amounts[Kind.GPU] else Kind.CPU
+        missing = amounts[kind] - most(kind)
+        return missing <= 0 or missing <= self.free(kind)
+
     @cached_property
     def tenants(self) -> Tenants:
         """Return those who could lose something: nobody who has just been given something."""

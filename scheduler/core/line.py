@@ -22,6 +22,7 @@ class Block(NamedTuple):
     queue: int
     key: UnitKeyOf  # the place of its unit among those of its queue that wait for a turn
     amounts: Amounts
+    priority: int = 0  # the largest of its units
 
 
 class Line:
@@ -34,6 +35,7 @@ class Line:
         self._places: Final = by_queue(
             (one.queue, _place(one, row)) for row, one in enumerate(blocks)
         )
+        self._is_ranked: Final[dict[int, bool]] = {}  # queues in whose line priority only grows
 
     def walk(
         self, usage: Usage, queues: Iterable[int], keeps: Callable[[int], bool] | None = None
@@ -51,6 +53,29 @@ class Line:
             (only,) = places.values()
             return (-place[-1] for place in only), count
         return self._by_turns(usage, {queue: of.copy() for queue, of in places.items()}), count
+
+    def below(
+        self, queue: int, priority: int, keeps: Callable[[int], bool] | None = None
+    ) -> tuple[Iterator[int], int]:
+        """Return who of a queue loses next, and how many there are: blocks of smaller priority.
+
+        Where units take their turns by priority these are the first of the line.
+        """
+        places = self._places.get(queue, [])
+        if queue not in self._is_ranked:
+            ranks = [*map(self._priority, places)]
+            self._is_ranked[queue] = ranks == sorted(ranks)
+        if self._is_ranked[queue]:
+            end = bisect_left(places, priority, key=self._priority)
+            if keeps is None:
+                return (-places[i][-1] for i in range(end)), end
+            places = places[:end]
+        rows = [-it[-1] for it in places if self._priority(it) < priority]
+        rows = rows if keeps is None else [*filter(keeps, rows)]
+        return iter(rows), len(rows)
+
+    def _priority(self, place: UnitKeyOf) -> int:
+        return self._blocks[-place[-1]].priority
 
     def _by_turns(self, usage: Usage, places: dict[int, list[UnitKeyOf]]) -> Iterator[int]:
         left = usage.copy()

@@ -4,6 +4,7 @@ from typing import Final
 
 from scheduler.core.decision import Action, Kept
 from scheduler.core.displace import Displacement, Headroom
+from scheduler.core.model import Kind
 
 __all__ = ["Preempt"]
 
@@ -21,27 +22,28 @@ class Preempt:
 
     def _pursue(self, row: int) -> Kept | None:
         """Let a unit take what it can; return why it did not."""
-        made, units = self._made, self._allocation.snapshot.units
-        unit, ask = units[row], made.ask(row)
+        made, unit = self._made, self._allocation.snapshot.units[row]
+        queue, priority, ask = unit.queue, unit.priority, made.ask(row)
         if made.use_what_is_left(ask):
             return None
-        if unit.queue not in made.stock.all:
-            return made.why_kept(row, Action.PREEMPT, [unit.queue])
-        may_go = made.who_may_go(ask, Action.PREEMPT, [unit.queue])
+        amounts, is_patient = self._allocation.next[row].amounts, made.is_patient(row)
 
-        def keeps(block: int) -> bool:
-            return all(
-                units[one].priority < unit.priority for one in made.tenants.units[block]
-            ) and (may_go is None or may_go(block))
+        def most(kind: Kind) -> int:
+            return made.stock.below(queue, priority, kind)
 
-        line, count = made.line.walk(self._allocation.usage, [unit.queue], keeps)
-        if made.is_patient(row):
-            kept = made.why_kept(row, Action.PREEMPT, [unit.queue])
+        if not made.stock.has_below(queue, priority) or not (
+            is_patient or made.could_be_enough(amounts, most)
+        ):
+            return made.why_kept(row, Action.PREEMPT, [queue])
+        may_go = made.who_may_go(ask, Action.PREEMPT, [queue])
+        line, count = made.line.below(queue, priority, may_go)
+        if is_patient:
+            kept = made.why_kept(row, Action.PREEMPT, [queue])
             return kept._replace(is_patient=count > 0)
         leave = _Leave(Headroom(self._allocation, row))
         if made.make_room(ask, Action.PREEMPT, line, count, leave):
             return None
-        return made.why_kept(row, Action.PREEMPT, [unit.queue])
+        return made.why_kept(row, Action.PREEMPT, [queue])
 
 
 class _Leave:

@@ -38,11 +38,15 @@ class Reclaim:
         ask = self._made.ask(row)
         if self._made.use_what_is_left(ask):
             return None
-        asked = {**self._made.stock.all, **self._made.staying}
+        stock, is_patient = self._made.stock, self._made.is_patient(row)
+        asked = {**stock.all, **self._made.staying}
         concerned = [q for q in asked if q != claim.queue and rights.concerns(q)]
-        queues = [q for q in concerned if q in self._made.stock.all]
-        is_patient = self._made.is_patient(row)
-        if not queues or not (is_patient or self._is_possible(rights, queues)):
+        queues = [q for q in concerned if q in stock.all]
+
+        def most(kind: Kind) -> int:
+            return stock.most(rights, queues, kind)
+
+        if not queues or not (is_patient or self._made.could_be_enough(amounts, most)):
             return self._made.why_kept(row, Action.RECLAIM, concerned)
         keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
@@ -54,12 +58,6 @@ class Reclaim:
         if self._made.make_room(ask, Action.RECLAIM, line, count, leave):
             return None
         return self._made.why_kept(row, Action.RECLAIM, concerned)
-
-    def _is_possible(self, rights: Rights, queues: list[int]) -> bool:
-        """Say whether what may be lost, with what is free, could be enough."""
-        kind = Kind.GPU if rights.claim.amounts[Kind.GPU] else Kind.CPU
-        missing = rights.claim.amounts[kind] - self._made.stock.most(rights, queues, kind)
-        return missing <= 0 or missing <= self._made.free(kind)
 
 
 class _Leave:

@@ -16,12 +16,13 @@ _Amounts = list[int]
 
 
 class Stock:
-    """By queue: all that may be taken, and the most of it in one block."""
+    """By queue: all that may be taken, by priority as well, and the most of it in one block."""
 
     def __init__(self, snapshot: Snapshot, spared: Collection[int]) -> None:
         """Look at all units but those that are spared."""
         self.all: Final[dict[int, _Amounts]] = {}
         self._most: Final[dict[int, _Amounts]] = {}
+        self._ranked: Final[dict[int, dict[int, _Amounts]]] = {}
         has, counts = _held(snapshot)
         for rows in movable(snapshot.units, spared):
             if not any(counts[row] for row in rows):
@@ -30,9 +31,21 @@ class Stock:
             queue = snapshot.units[rows[0]].queue
             of_all = self.all.setdefault(queue, [0, 0, 0])
             of_one = self._most.setdefault(queue, [0, 0, 0])
+            priority = max([snapshot.units[row].priority for row in rows])
+            of_rank = self._ranked.setdefault(queue, {}).setdefault(priority, [0, 0, 0])
             for kind in KINDS:
                 of_all[kind] += amounts[kind]
+                of_rank[kind] += amounts[kind]
                 of_one[kind] = max(of_one[kind], amounts[kind])
+
+    def has_below(self, queue: int, priority: int) -> bool:
+        """Say whether anybody of a queue may lose something whose priority is smaller."""
+        return min(self._ranked.get(queue, [priority])) < priority
+
+    def below(self, queue: int, priority: int, kind: Kind) -> int:
+        """Return what all of a queue may lose whose priority is smaller."""
+        ranked = self._ranked[queue].items()
+        return sum([amounts[kind] for one, amounts in ranked if one < priority])
 
     def most(self, rights: Rights, queues: Collection[int], kind: Kind) -> int:
         """Return a bound of what some queues may lose of something for one claim, block by block.

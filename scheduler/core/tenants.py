@@ -121,8 +121,9 @@ class Tenants:
     def _put(
         self, rows: Rows, key: UnitKeyOf, members: Collection[Member], *, is_whole: bool
     ) -> None:
-        amounts = amounts_of(self._snapshot.shapes, members)
-        self.blocks.append(Block(self._snapshot.units[rows[0]].queue, key, amounts))
+        amounts, units = amounts_of(self._snapshot.shapes, members), self._snapshot.units
+        most = max([units[row].priority for row in rows])
+        self.blocks.append(Block(units[rows[0]].queue, key, amounts, most))
         self._totals.append(amounts)
         self.members.append(members)
         self.units.append(rows)

@@ -13,6 +13,7 @@ from scheduler.core.order import QueueKeys
 from scheduler.core.usage import Usage
 from tests.scheduler.core.test_order import TOTAL, Q, queues_of
 from tests.support.case import Case, ids
+from tests.support.work import work
 
 ONE = (1, 1, 1)
 
@@ -150,3 +151,40 @@ def test_it_is_what_looking_at_everybody_says(
     """Step by step, on every level."""
     rows, parent, found = cluster
     assert line(rows, parent, found) == by_looking(rows, parent, found)
+
+
+def of_priorities(*priorities: int, by_priority: bool) -> tuple[Line, list[Block]]:
+    """Return a line of one queue, in the order of priorities or else of ages, and its blocks."""
+    rows = [Q((0, 0, 0))]
+    keys = [(-one, row) if by_priority else (row,) for row, one in enumerate(priorities)]
+    blocks = [Block(0, key, ONE, one) for key, one in zip(keys, priorities, strict=True)]
+    queues = queues_of(rows, [NONE])
+    due = np.zeros((1, 3))
+    return Line(queues, QueueKeys(queues, Usage(queues), due, TOTAL), blocks), blocks
+
+
+@pytest.mark.parametrize("by_priority", [True, False], ids=["first by priority", "by age only"])
+@given(st.lists(st.integers(0, 4)), st.integers(0, 5), st.booleans())
+def test_who_has_smaller_priority(
+    by_priority: bool, priorities: list[int], most: int, odd_only: bool
+) -> None:
+    """They are those of the line that have, in its order, though one is no more."""
+    found, blocks = of_priorities(*priorities, by_priority=by_priority)
+    if priorities:
+        found.drop(len(priorities) // 2)
+    keeps = (lambda row: row % 2 == 1) if odd_only else None
+    everybody = found.walk(Usage(queues_of([Q((0, 0, 0))], [NONE])), [0], keeps)[0]
+    wanted = [row for row in everybody if blocks[row].priority < most]
+    rows, count = found.below(0, most, keeps)
+    assert ([*rows], count) == (wanted, len(wanted))
+
+
+def test_not_all_are_looked_at_each_time() -> None:
+    """Twice as many cost hardly more."""
+
+    def cost(count: int) -> int:
+        found, _ = of_priorities(*[20, 60] * count, by_priority=True)
+        assert found.below(0, 60)[1] == count
+        return work(lambda: found.below(0, 60))
+
+    assert cost(1000) < 1.2 * cost(500)

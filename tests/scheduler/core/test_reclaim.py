@@ -316,3 +316,12 @@ def test_what_cannot_be_is_not_tried() -> None:
         builder.runs([0], ONE, queue="a")
     answer = plan(waiting(builder, (1, EIGHT)).snapshot(), POLICIES)
     assert (told(answer), answer.stats.searches) == ("", 0)
+
+
+@pytest.mark.parametrize(("size", "searches"), [(TWO, 1), (EIGHT, 0)], ids=["enough", "too few"])
+def test_what_smaller_priorities_cannot_give_is_not_tried(size: Any, searches: int) -> None:
+    """Of a queue's eight GPUs four are of others that matter less."""
+    answer = plan(
+        waiting(ranked(20, 20, 60, 70), (1, size), queue="a", priority=60).snapshot(), POLICIES
+    )
+    assert answer.stats.searches == searches
