@@ -14,6 +14,7 @@ __all__ = [
     "Eviction",
     "MemberNumbers",
     "Missing",
+    "Move",
     "NodeNumbers",
     "Numbers",
     "Obstacle",
@@ -76,6 +77,14 @@ class Eviction:
     is_whole: bool
     action: Action
     claimant: int  # a unit, or NONE: for nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a unit that was evicted to make room gets its place anew: slots for all its pods."""
+
+    unit: int
+    slots: tuple[Reservation, ...]
 
 
 class Obstacle(IntEnum):
@@ -186,3 +195,4 @@ class Plan:
     fair_share: Floats  # [queue, kind]
     stats: Stats = field(default_factory=Stats)
     evictions: tuple[Eviction, ...] = ()
+    moves: tuple[Move, ...] = ()

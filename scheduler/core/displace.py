@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.allocate import Allocation
-from scheduler.core.decision import Action, Eviction, NodeNumbers, QuotaNumbers, Rejection
+from scheduler.core.decision import Action, Eviction, Move, NodeNumbers, QuotaNumbers, Rejection
 from scheduler.core.gone import Ask, Gone, Leave
 from scheduler.core.line import Block, Line
 from scheduler.core.model import NONE, Kind, Verdict
@@ -59,6 +59,7 @@ class Displacement:
         self.allocation: Final = allocation
         self._evictable_gpus = evictable_gpus
         self.evictions: Final[list[Eviction]] = []
+        self.moves: Final[list[Move]] = []
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0}
         self.served: Final[set[int]] = set()  # who took what
         self._losers: Final[set[int]] = set()
@@ -84,7 +85,7 @@ class Displacement:
     @cached_property
     def tenants(self) -> Tenants:
         """Return those who could lose something: nobody who has just been given something."""
-        return Tenants(self.allocation.snapshot, self.admitted, self._key)
+        return Tenants(self.allocation.snapshot, self.admitted, self.key)
 
     @cached_property
     def line(self) -> Line:
@@ -116,8 +117,9 @@ class Displacement:
     def _is_spent(self) -> bool:
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
 
-    def who_may_go(self, ask: Ask) -> Callable[[int], bool] | None:
+    def who_may_go(self, ask: Ask, of: Tenants | None = None) -> Callable[[int], bool] | None:
         """Say who may: nobody whom the pods want to be near, or are spread beside; None is all."""
+        tenants = of or self.tenants
         shapes = self.allocation.snapshot.shapes
         asked = [shapes[shape] for shape in ask.wanted]
         friends = {term.selector for one in asked for term in one.near}
@@ -126,7 +128,7 @@ class Displacement:
             return None
 
         def may_go(block: int) -> bool:
-            members = self.tenants.members[block]
+            members = tenants.members[block]
             return all(friends.isdisjoint(shapes[it.shape].matches) for it in members)
 
         return may_go
@@ -165,10 +167,7 @@ class Displacement:
         """Take from units all they have, these pods, for nobody; who lost something is left."""
         if self._is_spent or not self._losers.isdisjoint(units):
             return
-        shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
-        self._pay(sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods]))
-        self.evictions.append(Eviction(units, pods, is_whole=True, action=action, claimant=NONE))
-        self._losers.update(units)
+        self.note(units, pods, action, NONE)
 
     def has_slots(self, row: int) -> bool:
         """Say whether a unit would give up slots, which no other has."""
@@ -232,12 +231,23 @@ class Displacement:
         """Place a unit; who has just been given something loses nothing."""
         if not self.allocation.attempt(row, waits=waits):
             return False
+        self.keep(row)
+        return True
+
+    def keep(self, row: int) -> None:
+        """Let a unit that was given something lose nothing."""
         self.admitted.add(row)
         self.served.add(row)
         if "tenants" in self.__dict__:
             for block in self.tenants.spare(row):
                 self.line.drop(block)
-        return True
+
+    def note(self, units: tuple[int, ...], pods: tuple[int, ...], action: Action, row: int) -> None:
+        """Note that units lose all they have, these pods; *row* is the claimant, or NONE."""
+        shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
+        self._pay(sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods]))
+        self.evictions.append(Eviction(units, pods, is_whole=True, action=action, claimant=row))
+        self._losers.update(units)
 
     def _note(self, block: int, members: tuple[Member, ...], action: Action, row: int) -> None:
         pods = tuple([member.pod for member in members if member.pod >= 0])
@@ -252,7 +262,8 @@ class Displacement:
         if self._evictable_gpus is not None:
             self._evictable_gpus -= gpus
 
-    def _key(self, row: int, at: int) -> UnitKeyOf:
+    def key(self, row: int, at: int) -> UnitKeyOf:
+        """Return the place of a unit that stands so among those of its queue."""
         unit = self.allocation.snapshot.units[row]
         return (*[of(unit, at) for of in self.allocation.policies.unit_order], row)
 

@@ -132,6 +132,10 @@ class Gone:
         """Say whether it would be fair to those who lost something."""
         return self._leave.is_fair()
 
+    def beside(self) -> Chunk:
+        """Return what has to find room as well: nothing."""
+        return ()
+
     def _block(self, rank: int) -> int:
         while len(self.blocks) <= rank:
             self.blocks.append(next(self._line))
@@ -176,7 +180,7 @@ class Gone:
             if member.node == NONE:
                 continue
             ledger.evict(member.node, member.shape)
-        found = self._placer.fits(self._ask.parts, self._ask.progress)
+        found = self._placer.fits(self._ask.parts, self._ask.progress, self.beside())
         ledger.roll_back(checkpoint)
         if found is None:
             return False

@@ -83,3 +83,4 @@ class Policies:
     quotas: tuple[Quota, ...] = ()
     past_use: float = 1.0  # k: how much past use counts in the division of shares
     actions: tuple[str, ...] = ("allocate",)
+    most_moved: int = 16  # candidates that consolidation looks at; below zero: all

@@ -16,7 +16,7 @@ from scheduler.core.model import NONE, Group, PodState, Shape, Snapshot, Unit, l
 from scheduler.core.order import UnitKeyOf
 from scheduler.core.usage import Amounts
 
-__all__ = ["Member", "Tenants", "amounts_of", "could_lose", "movable"]
+__all__ = ["Member", "Tenants", "amounts_of", "could_lose", "members_of", "movable"]
 
 Rows: TypeAlias = tuple[int, ...]
 KeyOf: TypeAlias = Callable[[int, int], UnitKeyOf]  # of a unit and how it stands
@@ -36,8 +36,11 @@ Members: TypeAlias = tuple[Member, ...]
 class Tenants:
     """Those that could lose something, by rows of blocks."""
 
-    def __init__(self, snapshot: Snapshot, spared: Collection[int], key_of: KeyOf) -> None:
-        """Look at all units but those that are spared."""
+    def __init__(
+        self, snapshot: Snapshot, spared: Collection[int], key_of: KeyOf, *, shrink: bool = True
+    ) -> None:
+        """Look at all units but those that are spared; unless they *shrink* each is one block."""
+        self._shrink: Final = shrink
         self.blocks: Final[list[Block]] = []
         self.members: Final[list[Members]] = []
         self._totals: Final[list[Amounts]] = []  # of all members
@@ -46,7 +49,7 @@ class Tenants:
         self._of: Final[dict[int, list[int]]] = {}  # blocks by unit
         self._snapshot: Final = snapshot
         self._key_of: Final = key_of
-        self._of_unit: Final = _members_of(snapshot)
+        self._of_unit: Final = members_of(snapshot)
         for rows in movable(snapshot.units, spared):
             self._add(rows)
 
@@ -82,7 +85,7 @@ class Tenants:
         first = rows[0]
         unit = self._snapshot.units[first]
         at, rest = standing(unit.tree), found
-        may_shrink = not unit.bundle and (at > 0 or isinstance(unit.tree, Group))
+        may_shrink = self._shrink and not unit.bundle and (at > 0 or isinstance(unit.tree, Group))
         steps = list(_steps(unit, found)) if may_shrink else []
         for lost in steps:
             rest = tuple([it for it in rest if it not in lost])
@@ -144,7 +147,7 @@ def _steps(unit: Unit, members: Members) -> Iterator[Members]:
         yield tuple([by_pod[pod] for pod in pods])
 
 
-def _members_of(snapshot: Snapshot) -> Callable[[int], Members]:
+def members_of(snapshot: Snapshot) -> Callable[[int], Members]:
     """Return what finds the members of a unit."""
     pods, units = snapshot.pods, snapshot.units
     is_there = (pods.state == PodState.THERE) & (pods.unit != NONE)

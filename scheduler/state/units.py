@@ -123,6 +123,7 @@ class Units:
             tree=leaf,
             bar=bar,
             is_kept=state == THERE,
+            can_hold=False,  # there is nothing to write it on
         )
         self._put(slot, _Entry((*_age(meta), name, 1), unit, NONE, slot))
 
@@ -211,14 +212,13 @@ def _leaf(view: View, gang: Gang, name: str, minimum: int) -> Leaf:
         later=later,
         later_shape=shapes.row(gang.later[name][0]) if later else NONE,
         gated=gang.of(name, GATED),
-        pods=gang.there(name, view.roll) if _may_shrink(gang, name, minimum) else (),
+        pods=gang.there(name, view.roll) if _are_told_apart(gang, name, minimum) else (),
     )
 
 
-def _may_shrink(gang: Gang, name: str, minimum: int) -> bool:
-    """Say whether some pods of a leaf may go while others stay."""
-    is_alone = len(gang.minima) == 1
-    return not gang.owner and not (is_alone and gang.of(name, THERE) <= minimum)
+def _are_told_apart(gang: Gang, name: str, minimum: int) -> bool:
+    """Say whether some pods may go while others stay, or leaves may differ."""
+    return len(gang.minima) > 1 or (not gang.owner and gang.of(name, THERE) > minimum)
 
 
 def _queue(view: View, standing: Standing) -> int:

@@ -6,6 +6,7 @@ CPUs and GPUs are counted whole, memory in bytes; what is not whole has three de
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from scheduler.core.decision import Action
 from scheduler.core.explain import explain
 from scheduler.core.model import Cause, Kind
 from scheduler.state.cluster import Cluster
@@ -144,6 +145,8 @@ def devices_of(pod: Pod) -> list[str]:
 def _why(one: Leaver) -> str:
     if one.claimant is None:
         return f"{one.group} has been without all that it needs for too long"
+    if one.action == Action.CONSOLIDATION.title:
+        return f"it moves to make room for {one.claimant} in one place"
     return f"its room is for {one.claimant}"
 
 
