@@ -102,19 +102,33 @@ class Allocation:
 
         If it *waits*, then for others to go, though there be room at once.
         """
-        told = self.rejections.get(row)
-        if not self._try(row, is_final=False, waits=waits):
-            if told is not None:
-                self.rejections[row] = told
+        if not self.claim(row, waits=waits):
             return False
+        self.grow(row)
+        return True
+
+    def claim(self, row: int, *, waits: bool) -> bool:
+        """Give a unit what it takes next; what was told of it stands if there is no room."""
+        told = self.rejections.get(row)
+        if self._try(row, is_final=False, waits=waits):
+            return True
+        if told is not None:
+            self.rejections[row] = told
+        return False
+
+    def grow(self, row: int) -> None:
+        """Give a unit that was given something what it can have beyond."""
         while self._goes_on(row) and self._try(row, is_final=True):
             pass
-        return True
+
+    def retry(self) -> None:
+        """Let everything be tried again: there is room that was not there."""
+        self._hopeless.clear()
 
     def release(self, queue: int, amounts: Amounts) -> None:
         """Let a queue have less, whose pods were taken out of the ledger."""
         self.usage.give(queue, amounts, is_fixed=False)
-        self._hopeless.clear()
+        self.retry()
 
     def refusal(self, usage: Usage, row: int) -> Refusal | None:
         """Say which bound of a queue is in the way of a unit, if its queues have so much."""

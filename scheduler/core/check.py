@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from scheduler.core.chunks import Progress, is_satisfied
-from scheduler.core.decision import Admission, Eviction, Plan
+from scheduler.core.decision import Action, Admission, Eviction, Plan
 from scheduler.core.model import (
     KINDS,
     NONE,
@@ -17,6 +17,7 @@ from scheduler.core.model import (
     Snapshot,
     leaves_of,
 )
+from scheduler.core.moving import moved_shapes
 from scheduler.core.stale import is_stale
 from scheduler.core.tenants import could_lose
 from scheduler.core.usage import Usage
@@ -32,6 +33,7 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _over_limit(snapshot, plan)
     yield from _wronged(snapshot, plan)
     yield from _disrupted(snapshot, plan)
+    yield from _homeless(snapshot, plan)
 
 
 def _disrupted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -42,6 +44,30 @@ def _disrupted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     for one, number in gone.items():
         if number > budgets.allowed[one]:
             yield f"{number} pods of {budgets.names[one]} go, not {budgets.allowed[one]}"
+
+
+def _homeless(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Whoever is moved, and nobody else, has a slot for each pod that it loses."""
+    moved = {row for it in plan.evictions for row in it.units if it.action == Action.CONSOLIDATION}
+    held = Counter(move.unit for move in plan.moves)
+    for row in sorted({*moved, *held}):
+        lost = Counter(
+            shape for it in plan.evictions for unit, _, shape in _left(snapshot, it) if unit == row
+        )
+        found: Counter[int] = Counter()
+        for unit, _, shape, number in _slots(snapshot, plan):
+            found[shape] += number if unit == row else 0
+        if row not in moved or held[row] != 1 or lost != +found:
+            yield f"{snapshot.units[row].name} is moved, and not to a place for each of its pods"
+
+
+def _slots(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int, int]]:
+    """Yield unit, node, shape and number of the slots of those who are moved."""
+    for move in plan.moves:
+        pods = _there(snapshot, {move.unit})
+        shape_of = moved_shapes(snapshot, move.unit, [int(snapshot.pods.shape[it]) for it in pods])
+        for leaf, node, number, _ in move.slots:
+            yield move.unit, node, (shape_of or {}).get(leaf, NONE), number
 
 
 def _wronged(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -112,6 +138,8 @@ def _overcommitted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             room[node] -= request
             if is_now:
                 idle[node] -= request
+    for _, node, shape, number in _slots(snapshot, plan):
+        room[node] -= np.array(snapshot.shapes[shape].request) * number
     for unit in {admission.unit for admission in plan.decisions}:
         for node, shape, _ in _given_up(snapshot, plan, unit):
             request = np.array(snapshot.shapes[shape].request)
@@ -218,6 +246,8 @@ def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
     for unit in sorted({admission.unit for admission in plan.decisions}):
         for _, shape, _ in _given_up(snapshot, plan, unit):
             yield unit, shape, -1
+    for row, _, shape, number in _slots(snapshot, plan):
+        yield row, shape, number
     for it in plan.evictions:
         yield from ((unit, shape, -1) for unit, _, shape in _left(snapshot, it))
 

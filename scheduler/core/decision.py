@@ -16,6 +16,7 @@ __all__ = [
     "Kept",
     "MemberNumbers",
     "Missing",
+    "Move",
     "NodeNumbers",
     "Numbers",
     "Obstacle",
@@ -79,6 +80,14 @@ class Eviction:
     action: Action
     claimant: int  # a unit, or NONE: for nobody
     gpus: int = 0  # thousandths that they are charged for less
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a unit that was evicted to make room gets its place anew: slots for all its pods."""
+
+    unit: int
+    slots: tuple[Reservation, ...]
 
 
 class Obstacle(IntEnum):
@@ -205,3 +214,4 @@ class Plan:
     fair_share: Floats  # [queue, kind]
     stats: Stats = field(default_factory=Stats)
     evictions: tuple[Eviction, ...] = ()
+    moves: tuple[Move, ...] = ()

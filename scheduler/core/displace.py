@@ -5,7 +5,6 @@ needed for it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Final, TypeAlias
@@ -13,25 +12,27 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from scheduler.core.allocate import Allocation
+from scheduler.core.budgets import Disruptions
 from scheduler.core.decision import (
-    NOTHING,
     Action,
     Eviction,
     Kept,
+    Move,
     NodeNumbers,
     QuotaNumbers,
     Rejection,
 )
 from scheduler.core.gone import Ask, Gone, Leave
-from scheduler.core.keepers import Keepers, both, staying
+from scheduler.core.keepers import Keepers
 from scheduler.core.line import Block, Line
-from scheduler.core.model import NONE, Kind, Unit, Verdict
+from scheduler.core.model import NONE, Kind, Verdict
 from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
 from scheduler.core.tenants import Member, Tenants
 from scheduler.core.tenure import Tenure
 from scheduler.core.usage import Amounts
+from scheduler.core.vain import Vain
 
 __all__ = ["Displacement", "Headroom"]
 
@@ -72,12 +73,13 @@ class Displacement:
         self.allocation: Final = allocation
         self._evictable_gpus = evictable_gpus
         self.evictions: Final[list[Eviction]] = []
+        self.moves: Final[list[Move]] = []
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0, "withheld": 0}
         self.served: Final[set[int]] = set()  # who took what
-        self.kept: Final[dict[int, Kept]] = {}  # by unit that may claim something in vain
+        self.vain: Final = Vain(allocation)
+        self.disruptions: Final = Disruptions(allocation.snapshot.budgets)
         self._losers: Final[set[int]] = set()
         self._wanted: Final[dict[tuple[int, ...], dict[int, int]]] = {}  # pods by shape
-        self._refused_by: Final[set[int]] = set()  # budgets, in the last search
         self._seatings: Final[dict[int, Seating]] = {}
 
     @cached_property
@@ -106,7 +108,8 @@ class Displacement:
     @cached_property
     def tenants(self) -> Tenants:
         """Return those who could lose something: nobody who has just been given something."""
-        return Tenants(self.allocation.snapshot, self.admitted, self.allocation.key)
+        snapshot, key = self.allocation.snapshot, self.allocation.key
+        return Tenants(snapshot, self.admitted, key, self.disruptions)
 
     @cached_property
     def tenure(self) -> Tenure:
@@ -116,24 +119,9 @@ class Displacement:
         return Tenure(allocation.snapshot, self.tenants, allocation.usage.paths, chosen)
 
     @cached_property
-    def staying(self) -> dict[int, list[Unit]]:
-        """Return the units that nobody may take from, by queue."""
-        return staying(self.allocation.snapshot.units)
-
-    @cached_property
-    def keepers(self) -> Keepers:
-        """Return who keeps what it has though it comes into question."""
-        allocation = self.allocation
-        return Keepers(allocation.snapshot.units, self.staying, self.tenants, self.tenure)
-
-    @cached_property
-    def _may_be_kept(self) -> bool:
-        """Say whether anything but the rights of queues keeps anybody; else nobody is asked."""
-        allocation = self.allocation
-        chosen, queues = allocation.policies.min_runtime, allocation.snapshot.queues
-        said = (*queues.preempt_min_s, *queues.reclaim_min_s)
-        promises = chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
-        return bool(self.staying or promises or allocation.snapshot.budgets.names)
+    def _keepers(self) -> Keepers:
+        units = self.allocation.snapshot.units
+        return Keepers(units, self.vain.staying, self.tenants, self.tenure)
 
     @cached_property
     def line(self) -> Line:
@@ -149,7 +137,7 @@ class Displacement:
         """
         hopeless: dict[_Ground, tuple[int, Kept]] = {}
         admissions = self.allocation.admissions
-        for row in self._claimants():
+        for row in self.claimants():
             unit, step = self.allocation.snapshot.units[row], self.allocation.next[row]
             priority = unit.priority if by_priority else 0
             own = row if self.has_slots(row) else NONE
@@ -162,9 +150,9 @@ class Displacement:
                 if kept is None:
                     continue
                 known = hopeless[claim] = made, kept
-            self._keep(row, known[1])
+            self.vain.keep(row, known[1])
 
-    def _claimants(self) -> Iterator[int]:
+    def claimants(self) -> Iterator[int]:
         """Yield the units that could be helped by taking something from others, in their turns."""
         allocation, units = self.allocation, self.allocation.snapshot.units
         left = {row for row, one in allocation.rejections.items() if _is_curable(one)}
@@ -179,7 +167,7 @@ class Displacement:
                 return
             left.remove(row)
             made = len(self.evictions)
-            self._refused_by.clear()
+            self.vain.refused_by.clear()
             yield row
             lost = {unit for one in self.evictions[made:] for unit in one.units}
             if left & lost:  # who loses something takes nothing
@@ -195,42 +183,25 @@ class Displacement:
         """Say whether a unit gives others time before it takes anything."""
         return self.allocation.snapshot.units[row].patient_until > self.allocation.snapshot.now
 
-    def _keep(self, row: int, kept: Kept) -> None:
-        """Take note of why a unit that may claim something takes nothing."""
-        if kept != NOTHING:
-            self.kept[row] = both(self.kept.get(row, NOTHING), kept)
-
     def why_kept(self, row: int, action: Action, queues: Collection[int]) -> Kept:
         """Return why nobody of some queues loses anything for a unit that found nobody."""
-        if not self._may_be_kept:
-            return NOTHING
+        return self.vain.why(lambda: self._keepers.why(row, action, queues, self._is_over))
 
-        def over(unit: int) -> bool:
-            return unit in self._losers or unit in self.admitted
-
-        kept = self.keepers.why(row, action, queues, over)
-        return kept._replace(budgets=tuple(sorted({*kept.budgets, *self._refused_by})))
-
-    def told(self, rejection: Rejection) -> Rejection:
-        """Return why a unit waits, and why it takes nothing."""
-        kept = self.kept.get(rejection.unit)
-        if kept is None:
-            return rejection
-        verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
-        words = {"time": kept.is_patient or kept.protected, "budgets": kept.budgets}
-        wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
-        return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
+    def _is_over(self, unit: int) -> bool:
+        return unit in self._losers or unit in self.admitted
 
     def who_may_go(
-        self, ask: Ask, action: Action, queues: Iterable[int]
+        self, ask: Ask, action: Action, queues: Iterable[int], of: Tenants | None = None
     ) -> Callable[[int], bool] | None:
         """Say who of some queues may; None is all.
 
         Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now,
         or of whom a budget lets too few go.
         """
-        mine = self.allocation.snapshot.units[ask.unit].queue
-        kept = {*self.tenure.kept(action, mine, queues), *self.tenants.barred}
+        mine, tenants = self.allocation.snapshot.units[ask.unit].queue, of or self.tenants
+        kept = {*tenants.barred}
+        if tenants is self.tenants:
+            kept.update(self.tenure.kept(action, mine, queues))
         shapes = self.allocation.snapshot.shapes
         asked = [shapes[shape] for shape in ask.wanted]
         friends = {term.selector for one in asked for term in one.near}
@@ -241,7 +212,7 @@ class Displacement:
         def may_go(block: int) -> bool:
             if block in kept:
                 return False
-            members = self.tenants.members[block]
+            members = tenants.members[block]
             return all(friends.isdisjoint(shapes[it.shape].matches) for it in members)
 
         return may_go
@@ -264,7 +235,7 @@ class Displacement:
             placer = self.allocation.placer
             gone = Gone(ask, placer, self.tenants, line, leave, trusts=trusts)
             choice = choose(count, gone)
-            self._refused_by.update(gone.refused_by)
+            self.vain.refused_by.update(gone.refused_by)
             self.stats["searches"] += 1
             self.stats["trials"] += gone.trials
             self.stats["sets"] += choice.tried
@@ -281,11 +252,7 @@ class Displacement:
         """Take from units all they have, these pods, for nobody; who lost something is left."""
         if self._is_spent() or not self._losers.isdisjoint(units):
             return
-        shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
-        gpus = sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods])
-        self._pay(gpus)
-        self.evictions.append(Eviction(units, pods, True, action, NONE, gpus))  # noqa: FBT003
-        self._losers.update(units)
+        self.note(units, pods, action, NONE)
 
     def has_slots(self, row: int) -> bool:
         """Say whether a unit would give up slots, which no other has."""
@@ -351,29 +318,39 @@ class Displacement:
         """Place a unit; who has just been given something loses nothing."""
         if not self.allocation.attempt(row, waits=waits):
             return False
+        self.keep(row)
+        return True
+
+    def keep(self, row: int) -> None:
+        """Let a unit that was given something lose nothing."""
         self.admitted.add(row)
         self.served.add(row)
-        self.kept.pop(row, None)
+        self.vain.forget(row)
         if "tenants" in self.__dict__:
             for block in self.tenants.spare(row):
                 self.line.drop(block)
-        return True
+
+    def note(self, units: tuple[int, ...], pods: tuple[int, ...], action: Action, row: int) -> None:
+        """Note that units lose all they have, these pods; *row* is the claimant, or NONE."""
+        shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
+        gpus = sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods])
+        self.disruptions.lose(pods)
+        self._record(Eviction(units, pods, True, action, row, gpus))  # noqa: FBT003
 
     def _note(self, block: int, members: tuple[Member, ...], action: Action, row: int) -> None:
         pods = tuple([member.pod for member in members if member.pod >= 0])
-        self.tenants.disruptions.lose(members)
-        is_whole = self.tenants.is_whole[block]
         gpus = self.tenants.amounts(block, members)[Kind.GPU]
-        self._pay(gpus)
-        units = self.tenants.units[block]
-        self.evictions.append(Eviction(units, pods, is_whole, action, row, gpus))
-        self._losers.update(self.tenants.units[block])
+        units, is_whole = self.tenants.units[block], self.tenants.is_whole[block]
+        self.disruptions.lose(pods)
+        self._record(Eviction(units, pods, is_whole, action, row, gpus))
         for gone in self.tenants.lose(block):
             self.line.drop(gone)
 
-    def _pay(self, gpus: int) -> None:
+    def _record(self, one: Eviction) -> None:
         if self._evictable_gpus is not None:
-            self._evictable_gpus -= gpus
+            self._evictable_gpus -= one.gpus
+        self.evictions.append(one)
+        self._losers.update(one.units)
 
 
 def _is_curable(rejection: Rejection) -> bool:

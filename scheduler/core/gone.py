@@ -114,7 +114,7 @@ class Gone:
             if not count:
                 found.append(member)
         if self._is_limited:
-            self._disrupted.update(self._disruptions.counts(found))
+            self._disrupted.update(self._disruptions.counts(it.pod for it in found))
         self._move(found, 1)
         self._leave.take(self._tenants.blocks[block], self._tenants.amounts(block, found))
 
@@ -127,7 +127,7 @@ class Gone:
                 del self._gone[member]
                 found.append(member)
         if self._is_limited:
-            self._disrupted.subtract(self._disruptions.counts(found))
+            self._disrupted.subtract(self._disruptions.counts(it.pod for it in found))
         self._move(found, -1)
         self._leave.spare(self._tenants.blocks[block], self._tenants.amounts(block, found))
 
@@ -145,11 +145,15 @@ class Gone:
 
     def _passes(self, block: int) -> bool:
         """Say whether more would go with a block than a budget lets, and note which one."""
-        members = (it for it in self._tenants.members[block] if it not in self._gone)
+        members = (it.pod for it in self._tenants.members[block] if it not in self._gone)
         more = self._disruptions.counts(members)
         passed = self._disruptions.passed(more + self._disrupted) if more else []
         self.refused_by.update(passed)
         return bool(passed)
+
+    def beside(self) -> Chunk:
+        """Return what has to find room as well: nothing."""
+        return ()
 
     def _block(self, rank: int) -> int:
         while len(self.blocks) <= rank:
@@ -195,7 +199,7 @@ class Gone:
             if member.node == NONE:
                 continue
             ledger.evict(member.node, member.shape)
-        found = self._placer.fits(self._ask.parts, self._ask.progress)
+        found = self._placer.fits(self._ask.parts, self._ask.progress, self.beside())
         ledger.roll_back(checkpoint)
         if found is None:
             return False

@@ -270,7 +270,9 @@ class Leaf:
     later: int = 0  # pods that do not exist yet, those with slots included
     later_shape: int = NONE
     gated: int = 0  # pods that may not be placed yet
-    pods: tuple[int, ...] = ()  # that are there, first placed first; only where some can be spared
+    pods: tuple[
+        int, ...
+    ] = ()  # that are there, first placed first; where some can be spared, or leaves differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +310,7 @@ class Unit:
     stays: str = ""  # why nobody may take anything from it
     stale_at: int | None = None  # when it counts as stale, in seconds since 1970; None is never
     since: int = 0  # when it began to run, in seconds since 1970; 0 is not known
+    can_hold: bool = True  # room can be held for it while none of it is there
     patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
     patience: str = ""  # how long that is, in its own words
 

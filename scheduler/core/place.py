@@ -75,12 +75,26 @@ class Placer:
             seats = [self._postponed(seat) for seat in seats]
         return _admission(unit, parts, self._together(unit, parts, progress, seats))
 
-    def fits(self, parts: Chunk, progress: Progress) -> list[tuple[int, int]] | None:
-        """Return node and shape of each pod if all of a chunk has room; nothing is taken."""
+    def fits(
+        self, parts: Chunk, progress: Progress, beside: Chunk = ()
+    ) -> list[tuple[int, int]] | None:
+        """Return node and shape of each pod if all of a chunk has room; nothing is taken.
+
+        So must what is placed *beside*, after the chunk, which waits then.
+        """
         checkpoint = self.ledger.checkpoint
         seats = self._seated(parts, progress)
+        if beside and not isinstance(seats, Failure):
+            seats = [self._postponed(seat) for seat in seats]
+            others = self._seated(beside, Progress())
+            seats = others if isinstance(others, Failure) else [*seats, *others]
         self.ledger.roll_back(checkpoint)
         return None if isinstance(seats, Failure) else [(it.node, it.shape) for it in seats]
+
+    def hold(self, parts: Chunk) -> list[tuple[int, int]] | None:
+        """Take room for pods that do not exist; return part and node of each, if all have room."""
+        seats = self._seated(parts, Progress())
+        return None if isinstance(seats, Failure) else [(it.part, it.node) for it in seats]
 
     def _seated(self, parts: Chunk, progress: Progress) -> list[_Seat] | Failure:
         checkpoint = self.ledger.checkpoint

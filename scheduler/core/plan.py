@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from scheduler.core.allocate import Allocation
+from scheduler.core.consolidate import Consolidate
 from scheduler.core.decision import Plan
 from scheduler.core.displace import Displacement
 from scheduler.core.model import Snapshot
@@ -25,7 +26,10 @@ class Limits:
     evictable_gpus: int | None = None  # thousandths; who begins below it may go beyond it
 
 
-_TAKES: Final[Mapping[str, type[Reclaim] | type[Preempt] | type[Stale]]] = {
+_Takes: TypeAlias = type[Consolidate] | type[Reclaim] | type[Preempt] | type[Stale]
+
+_TAKES: Final[Mapping[str, _Takes]] = {
+    "consolidation": Consolidate,
     "reclaim": Reclaim,
     "preempt": Preempt,
     "stalegangeviction": Stale,
@@ -57,8 +61,11 @@ def plan(
         passed(action)
     return Plan(
         decisions=tuple(allocation.admissions),
-        rejections=tuple(displacement.told(it) for _, it in sorted(allocation.rejections.items())),
+        rejections=tuple(
+            displacement.vain.told(it) for _, it in sorted(allocation.rejections.items())
+        ),
         fair_share=due,
         stats=replace(allocation.stats(), **displacement.stats),
         evictions=tuple(displacement.evictions),
+        moves=tuple(displacement.moves),
     )

@@ -102,3 +102,4 @@ class Policies:
     past_use: float = 1.0  # k: how much past use counts in the division of shares
     actions: tuple[str, ...] = ("allocate",)
     min_runtime: MinRuntime | None = None  # nobody is protected
+    most_moved: int = 16  # candidates that consolidation looks at; below zero: all

@@ -39,7 +39,7 @@ class Reclaim:
         if self._made.use_what_is_left(ask):
             return None
         stock, is_patient = self._made.stock, self._made.is_patient(row)
-        asked = {**stock.all, **self._made.staying}
+        asked = {**stock.all, **self._made.vain.staying}
         concerned = [q for q in asked if q != claim.queue and rights.concerns(q)]
         queues = [q for q in concerned if q in stock.all]
 

@@ -18,7 +18,7 @@ from scheduler.core.order import UnitKeyOf
 from scheduler.core.shrink import steps
 from scheduler.core.usage import Amounts
 
-__all__ = ["Member", "Tenants", "amounts_of", "could_lose", "movable"]
+__all__ = ["Member", "Tenants", "amounts_of", "could_lose", "members_of", "movable"]
 
 Rows: TypeAlias = tuple[int, ...]
 KeyOf: TypeAlias = Callable[[int, int], UnitKeyOf]  # of a unit and how it stands
@@ -38,8 +38,17 @@ Members: TypeAlias = tuple[Member, ...]
 class Tenants:
     """Those that could lose something, by rows of blocks."""
 
-    def __init__(self, snapshot: Snapshot, spared: Collection[int], key_of: KeyOf) -> None:
-        """Look at all units but those that are spared."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        spared: Collection[int],
+        key_of: KeyOf,
+        disruptions: Disruptions,
+        *,
+        shrink: bool = True,
+    ) -> None:
+        """Look at all units but those that are spared; unless they *shrink* each is one block."""
+        self._shrink: Final = shrink
         self.blocks: Final[list[Block]] = []
         self.members: Final[list[Collection[Member]]] = []
         self._left: Final[dict[int, dict[Member, None]]] = {}  # members of who can shrink
@@ -47,17 +56,21 @@ class Tenants:
         self.units: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
         self._of: Final[dict[int, list[int]]] = {}  # blocks by unit
-        self.disruptions: Final = Disruptions(snapshot.budgets)
+        self.disruptions: Final = disruptions
+        self._barred: tuple[int, dict[int, list[int]]] = NONE, {}
         self._snapshot: Final = snapshot
         self._key_of: Final = key_of
-        self._of_unit: Final = _members_of(snapshot)
+        self._of_unit: Final = members_of(snapshot)
         for rows in movable(snapshot.units, spared):
             self._add(rows)
 
     @property
     def barred(self) -> dict[int, list[int]]:
         """Return the blocks that cannot go at all, and the budgets that forbid it."""
-        return self.disruptions.barred(self.members)
+        if self._barred[0] != self.disruptions.lost:
+            pods = ((member.pod for member in members) for members in self.members)
+            self._barred = self.disruptions.lost, self.disruptions.barred(pods)
+        return self._barred[1]
 
     def amounts(self, block: int, members: Collection[Member]) -> Amounts:
         """Return what some or all members of a block are charged for."""
@@ -101,7 +114,7 @@ class Tenants:
         first = rows[0]
         unit = self._snapshot.units[first]
         at = standing(unit.tree)
-        may_shrink = not unit.bundle and (at > 0 or isinstance(unit.tree, Group))
+        may_shrink = self._shrink and not unit.bundle and (at > 0 or isinstance(unit.tree, Group))
         steps = list(_steps(unit, found)) if may_shrink else []
         key = min([self._key_of(row, 0 if steps else at) for row in rows])
         whole = len(self.blocks)
@@ -165,7 +178,7 @@ def _steps(unit: Unit, members: Iterable[Member]) -> Iterator[Members]:
         yield tuple([by_pod[pod] for pod in pods])
 
 
-def _members_of(snapshot: Snapshot) -> Callable[[int], Members]:
+def members_of(snapshot: Snapshot) -> Callable[[int], Members]:
     """Return what finds the members of a unit."""
     pods, units = snapshot.pods, snapshot.units
     is_there = (pods.state == PodState.THERE) & (pods.unit != NONE)

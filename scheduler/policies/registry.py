@@ -22,7 +22,6 @@ from scheduler.policies.resource_type import resource_type
 
 __all__ = [
     "ACTIONS",
-    "ALL_ACTIONS",
     "FIXED",
     "PLUGINS",
     "Choice",
@@ -31,8 +30,7 @@ __all__ = [
     "choose",
 ]
 
-ALL_ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
-ACTIONS: Final = ("allocate", "reclaim", "preempt", "stalegangeviction")  # built so far
+ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 
 _UNIT_ORDER: Final[Mapping[str, UnitKey]] = {"priority": priority, "elastic": elastic}
 _SCORES: Final[Mapping[str, tuple[float, Score]]] = {
@@ -95,6 +93,7 @@ class Choice:
     gpu_placement: str = "binpack"
     cpu_placement: str = "binpack"
     actions: Mapping[str, bool] = field(default_factory=dict)
+    most_moved: int = 16  # candidates that consolidation looks at; below zero: all
 
 
 def choice_faults(choice: Choice) -> Iterator[str]:
@@ -104,8 +103,8 @@ def choice_faults(choice: Choice) -> Iterator[str]:
             yield f"plugin {name!r} is unknown; there are {', '.join(sorted(PLUGINS))}"
     yield from _said_in_vain(choice)
     for name in choice.actions:
-        if name not in ALL_ACTIONS:
-            yield f"action {name!r} is unknown; there are {', '.join(ALL_ACTIONS)}"
+        if name not in ACTIONS:
+            yield f"action {name!r} is unknown; there are {', '.join(ACTIONS)}"
     for kind, placement in _placements(choice).items():
         if placement not in _PLACEMENTS:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
@@ -144,6 +143,7 @@ def choose(choice: Choice) -> Policies:
             min_runtime(_arguments(choice, _MIN_RUNTIME)) if _is_on(choice, _MIN_RUNTIME) else None
         ),
         actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
+        most_moved=choice.most_moved,
     )
 
 

@@ -11,7 +11,8 @@ __all__ = ["choice_of", "gpu_resources_of"]
 
 # A plan goes by what is written on a group. The warden knows more: it counts how long we have seen
 # for ourselves that pods which exist find no room, and so who is repaired is not evicted.
-_LEFT_OUT: Final = {"stalegangeviction": False}
+# Who is moved is not evicted either as yet.
+_LEFT_OUT: Final = {"consolidation": False, "stalegangeviction": False}
 
 
 def gpu_resources_of(settings: Policies) -> tuple[str, ...]:

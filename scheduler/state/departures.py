@@ -77,4 +77,14 @@ def _preempted(_queues: Queues, loser: Unit, claimant: Unit) -> str:
     return f"its priority is {claimant.priority}, and here it is {loser.priority}"
 
 
-_WHY: Final = MappingProxyType({Action.RECLAIM: _reclaimed, Action.PREEMPT: _preempted})
+def _moved(_queues: Queues, _loser: Unit, _claimant: Unit) -> str:
+    return "it moves, and a place elsewhere is kept for it"
+
+
+_WHY: Final = MappingProxyType(
+    {
+        Action.RECLAIM: _reclaimed,
+        Action.PREEMPT: _preempted,
+        Action.CONSOLIDATION: _moved,
+    }
+)

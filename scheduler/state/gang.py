@@ -5,14 +5,15 @@ from typing import Final
 
 import msgspec
 
-from scheduler.core.model import NONE, Bar, Ints, Verdict
+from scheduler.core.model import NONE, Bar, Cause, Ints, Verdict
 from scheduler.state.kin import Kin
-from scheduler.state.roll import GATED, STATES, SUCCEEDED, THERE, WAITING, Roll
+from scheduler.state.reserved import read_reserved
+from scheduler.state.roll import GATED, RELEASING, STATES, STUCK, SUCCEEDED, THERE, WAITING, Roll
 from scheduler.state.terms import Stray
 from scheduler.state.trees import DEFAULT, group_bar, minima
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import ANTICIPATED, SUBGROUP
+from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.policy.anticipated import Anticipated, read_anticipated
@@ -33,6 +34,7 @@ class Gang:
         "group",
         "heads",
         "is_listed",
+        "is_moving",
         "is_promised",
         "is_sound",
         "is_suspended",
@@ -60,7 +62,8 @@ class Gang:
         self.refused: Final[dict[Kin, str]] = {}
         self.later: dict[str, tuple[Kin, int]] = {}  # by leaf: kin, and how many in all
         self.heads: Final[dict[str, tuple[int, ...]]] = {}  # by leaf: those that count, by state
-        self.is_promised = False  # a node, to one that waits
+        self.is_moving: Final = _is_moving(group) if group else False
+        self.is_promised = False  # a node, to one that waits, or that is moved
         self.is_listed = False  # it wants or has anything
         self.said = _NOTHING
         if group is None:
@@ -101,18 +104,20 @@ class Gang:
         """Count the pods; *heads*, [kin, state], are those of all kin."""
         counts = roll.kins.counts
         self.heads.clear()
-        self.is_promised = False
+        self.is_promised = self.is_moving and not self.is_suspended
         for leaf, kins in self.leaves.items():
             numbers = [kin.number for kin in kins if counts[kin.number]]
             if numbers:
                 row = heads[numbers[0]] if len(numbers) == 1 else heads[numbers].sum(axis=0)
                 self.heads[leaf] = tuple(row.tolist())
         if roll.nominated:
-            self.is_promised = any(
+            self.is_promised = self.is_promised or any(
                 counts[kin.number] and any(roll.promised(slot) != NONE for slot in kin.slots)
                 for kin in self.kins
             )
         states = (THERE,) if self.is_suspended else (WAITING, GATED, THERE)
+        if self.is_moving and not self.is_suspended:
+            states = (*states, RELEASING, STUCK)  # it will be back
         self.is_listed = any(row[state] for row in self.heads.values() for state in states)
 
     def of(self, leaf: str, state: int) -> int:
@@ -177,6 +182,13 @@ class Gang:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             message = f"metadata.annotations[{ANTICIPATED}]: {error}"
             self.bar = Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
+
+
+def _is_moving(group: PodGroup) -> bool:
+    """Say whether a group holds slots for pods that were evicted to be made anew elsewhere."""
+    held = read_reserved(group.metadata.annotations.get(RESERVED, ""))
+    slots = () if isinstance(held, str) else held.values()
+    return any(slot.cause == Cause.MOVE for of_leaf in slots for slot in of_leaf)
 
 
 def _owner(meta: Meta) -> str:

@@ -12,7 +12,7 @@ from scheduler.state.gang import Gang
 from scheduler.state.kin import Kin
 from scheduler.state.nodes import NodeRows
 from scheduler.state.reserved import SlotAt, read_reserved
-from scheduler.state.roll import SUCCEEDED, THERE, Roll
+from scheduler.state.roll import DONE, SUCCEEDED, THERE, Roll
 from scheduler.state.terms import Stray
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
@@ -96,6 +96,8 @@ class Holdings:
     def _kept(self, gang: Gang, leaf: str, held: tuple[SlotAt, ...], minimum: int) -> list[SlotAt]:
         """Return the slots that can still be used, less those that pods have taken by now."""
         count = gang.later[leaf][1] if leaf in gang.later else minimum
+        if any(one.cause == Cause.MOVE for one in held):  # what can be spared was moved as well
+            count = max(count, sum(gang.of(leaf, one) for one in (*range(DONE), SUCCEEDED)))
         done = gang.of(leaf, THERE) + gang.of(leaf, SUCCEEDED)
         kept = [one for one in held if self._is_usable(one.node)]
         surplus = len(kept) - max(count - done, 0)

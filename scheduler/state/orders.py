@@ -72,6 +72,8 @@ def read_orders(encoded: Encoded, plan: Plan) -> Orders:
         binds += [PodAt(encoded.pods[pod], nodes[node]) for pod, node in admission.binds]
         nominations += [PodAt(encoded.pods[pod], nodes[n]) for pod, n in admission.nominations]
         reservations += [_hold(group, one, nodes) for one in admission.reservations]
+    for move in plan.moves:
+        reservations += [_hold(encoded.units[move.unit], one, nodes) for one in move.slots]
     refused = {
         encoded.units[it.unit]: Refused(encoded.units[it.unit], it.verdict, it)
         for it in plan.rejections
@@ -94,13 +96,14 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
     def named(placings: Iterable[Placing]) -> tuple[PodAt, ...]:
         return tuple(PodAt(encoded.pods[pod], nodes[node]) for pod, node in placings)
 
-    of_unit = _by_unit(plan)
+    of_unit, gone = _by_unit(plan), _gone(plan)
     leaving: dict[int, list[Departure]] = {}
     for it in plan.evictions:
         leaving.setdefault(it.claimant, []).append(departure_of(encoded, it))
     for row in [*of_unit, *sorted(encoded.reserved.keys() - of_unit.keys())]:
         admissions = of_unit.get(row, [])
         now, then = encoded.reserved.get(row, ""), write_reserved(_slots(encoded, row, admissions))
+        then = "" if row in gone else then
         with_new = write_reserved(_slots(encoded, row, admissions, keeps_all=True))
         is_more = any(one.reservations for one in admissions)
         hold = with_new if is_more and with_new != now else None
@@ -116,7 +119,15 @@ def _by_unit(plan: Plan) -> dict[int, list[Admission]]:
     of_unit: dict[int, list[Admission]] = {}
     for admission in plan.decisions:
         of_unit.setdefault(admission.unit, []).append(admission)
+    for move in plan.moves:
+        of_unit[move.unit] = [Admission(move.unit, reservations=move.slots)]
     return of_unit
+
+
+def _gone(plan: Plan) -> set[int]:
+    """Return the units that lose all they have, slots too, and get nothing anew."""
+    moved = {move.unit for move in plan.moves}
+    return {row for one in plan.evictions if one.is_whole for row in one.units} - moved
 
 
 def _astray(encoded: Encoded) -> Iterator[Refused]:
@@ -138,9 +149,10 @@ def _hold(group: Key, one: Reservation, nodes: tuple[str, ...]) -> Hold:
 
 
 def _annotations(encoded: Encoded, plan: Plan) -> Iterator[tuple[Key, str]]:
-    of_unit = _by_unit(plan)
+    of_unit, gone = _by_unit(plan), _gone(plan)
     for row in sorted({*of_unit, *encoded.reserved}):
         text = write_reserved(_slots(encoded, row, of_unit.get(row, [])))
+        text = "" if row in gone else text
         if text != encoded.reserved.get(row, ""):
             yield encoded.units[row], text
 

@@ -131,6 +131,7 @@ class Units:
             since=placed_at(roll.pod(slot)) if state == THERE else 0,
             patient_until=patient_until(meta, delay),
             patience=delay,
+            can_hold=False,  # there is nothing to write it on
         )
         self._put(slot, _Entry((*_age(meta), name, 1), unit, NONE, slot))
 
@@ -219,12 +220,14 @@ def _leaf(view: View, gang: Gang, name: str, minimum: int) -> Leaf:
         later=later,
         later_shape=shapes.row(gang.later[name][0]) if later else NONE,
         gated=gang.of(name, GATED),
-        pods=gang.there(name, view.roll) if _may_shrink(gang, name, minimum) else (),
+        pods=gang.there(name, view.roll) if _are_told_apart(gang, name, minimum) else (),
     )
 
 
-def _may_shrink(gang: Gang, name: str, minimum: int) -> bool:
-    """Say whether some pods of a leaf may go while others stay."""
+def _are_told_apart(gang: Gang, name: str, minimum: int) -> bool:
+    """Say whether some pods may go while others stay, or leaves may differ."""
+    if len(gang.minima) > 1:
+        return True
     is_flat = gang.group is None or not gang.group.spec.sub_groups
     return not gang.owner and not (is_flat and gang.of(name, THERE) <= minimum)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.policies.registry import ALL_ACTIONS
+from scheduler.policies.registry import ACTIONS
 from trainer_kai.api.names import NODE_TOPOLOGY, RESOURCE
 from trainer_kai.api.resources import (
     NODES,
@@ -109,10 +109,13 @@ def _config(config: Any, params: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {"args": {}}
     if params.get("schedulerName"):
         spec["args"]["scheduler-name"] = params["schedulerName"]
+    most = params.get("maxNumberConsolidationPreemptees")
+    if isinstance(most, int):
+        spec["args"]["max-consolidation-preemptees"] = str(most)
     actions = config.get("actions")
     if isinstance(actions, str) and actions.strip():
         names = {name.strip() for name in actions.split(",")} - {""}
-        known = sorted({*names, *ALL_ACTIONS})
+        known = sorted({*names, *ACTIONS})
         spec["actions"] = {name: {"enabled": name in names} for name in known}
     plugins = [*_plugins(config.get("tiers"))]
     if plugins:

@@ -41,7 +41,7 @@ Planner: TypeAlias = Callable[[Snapshot, Policies], Plan]
 class Options:
     """What may be chosen; the defaults are those of the command."""
 
-    actions: tuple[str, ...] = ()  # none named: all that are built
+    actions: tuple[str, ...] = ()  # none named: all
     cycles: int = 1
     now: int | None = None  # seconds since 1970; None: the newest time in the input
     evicted_pods: Literal["recreate", "vanish"] = "recreate"

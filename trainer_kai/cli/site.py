@@ -1,15 +1,15 @@
 """What a site has chosen, out of a SchedulingShard, a snapshot's configuration and options.
 
-What is asked for and not built yet is refused by name; what would be on by default is told.
+An action that there is not is refused by name.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scheduler.core.policy import Policies
 from scheduler.policies.registry import (
     ACTIONS,
-    ALL_ACTIONS,
     FIXED,
     PLUGINS,
     Choice,
@@ -24,6 +24,9 @@ from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["Site", "action_faults", "site_of"]
 
+_MOST_MOVED: Final = "max-consolidation-preemptees"
+_NUMBER: Final = re.compile("-?[0-9]{1,9}")
+
 
 class Site(NamedTuple):
     """The policies, and whose pods they are for."""
@@ -35,7 +38,7 @@ class Site(NamedTuple):
 
 def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> Site:
     """Combine what a snapshot says, what a shard says, and what was asked for; the last wins."""
-    faults = [*_too_many(given), *_not_built(given, actions)]
+    faults = [*_too_many(given), *_in_vain(given, actions)]
     if faults:
         raise ConfigError(faults)
     layers = [shard for _, shard in (*given.configs, *given.shards)]
@@ -45,21 +48,18 @@ def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> S
             choice.plugins,
             choice.gpu_placement,
             choice.cpu_placement,
-            {name: name in actions for name in ALL_ACTIONS},
+            {name: name in actions for name in ACTIONS},
         )
     notes = [*choice_faults(choice)]
     known = {name: it for name, it in choice.plugins.items() if name in PLUGINS}
-    missing = [
-        name for name in ALL_ACTIONS if name not in ACTIONS and choice.actions.get(name, True)
-    ]
-    if missing:
-        notes.append(f"not built yet, so it does not happen: {', '.join(missing)}")
     for document, shard in given.shards:
         if shard.spec.partition_label_value:
             notes.append(f"{document}: spec.partitionLabelValue is not looked at: all nodes count")
     told = [shard.spec.args.get("scheduler-name", "") for shard in layers]
     name = next(filter(None, (scheduler_name, *reversed(told))), SCHEDULER_NAME)
-    chosen = Choice(known, choice.gpu_placement, choice.cpu_placement, choice.actions)
+    told = [shard.spec.args.get(_MOST_MOVED, "") for shard in layers]
+    most = next((int(it) for it in reversed(told) if _NUMBER.fullmatch(it)), Choice().most_moved)
+    chosen = Choice(known, choice.gpu_placement, choice.cpu_placement, choice.actions, most)
     return Site(choose(chosen), name, tuple(notes))
 
 
@@ -69,7 +69,7 @@ def _too_many(given: Given) -> Iterator[FieldError]:
             yield FieldError(str(document), f"there can be only one: there is {group[0][0]} too")
 
 
-def _not_built(given: Given, actions: Sequence[str]) -> Iterator[FieldError]:
+def _in_vain(given: Given, actions: Sequence[str]) -> Iterator[FieldError]:
     """Yield the actions that are asked for in vain."""
     yield from action_faults(actions, "--actions")
     for document, shard in given.shards if not actions else ():
@@ -78,12 +78,10 @@ def _not_built(given: Given, actions: Sequence[str]) -> Iterator[FieldError]:
 
 
 def action_faults(names: Iterable[str], path: str) -> Iterator[FieldError]:
-    """Yield which actions there are not, or not yet."""
+    """Yield which actions there are not."""
     for name in names:
-        if name not in ALL_ACTIONS:
-            yield FieldError(path, f"{name!r} is unknown; there are {', '.join(ALL_ACTIONS)}")
-        elif name not in ACTIONS:
-            yield FieldError(path, f"{name!r} is not built yet; there are {', '.join(ACTIONS)}")
+        if name not in ACTIONS:
+            yield FieldError(path, f"{name!r} is unknown; there are {', '.join(ACTIONS)}")
 
 
 def _combined(layers: Sequence[Shard]) -> Choice:

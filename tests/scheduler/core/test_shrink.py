@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.core.budgets import Disruptions
 from scheduler.core.chunks import is_satisfied, members_of
-from scheduler.core.model import Cause, Group, Leaf, Slot, Tree
+from scheduler.core.model import NO_BUDGETS, Cause, Group, Leaf, Slot, Tree
 from scheduler.core.shrink import steps
 from scheduler.core.tenants import Tenants
 from tests.support.snapshots import Builder, Node, shape
@@ -116,9 +117,11 @@ def test_twice_the_leaves_are_twice_the_work(loses: bool) -> None:
 
     def cost(count: int) -> int:
         snapshot = leaves(count).snapshot()
-        tenants = Tenants(snapshot, (), lambda row, at: (at, row))
+        tenants = Tenants(snapshot, (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
         if loses:
             return work(lambda: lose_all(tenants))
-        return work(lambda: Tenants(snapshot, (), lambda row, at: (at, row)))
+        return work(
+            lambda: Tenants(snapshot, (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
+        )
 
     assert cost(80) < 2.5 * cost(40)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import Cause, Group, Leaf, Slot
+from scheduler.core.budgets import Disruptions
+from scheduler.core.model import NO_BUDGETS, Cause, Group, Leaf, Slot
 from scheduler.core.tenants import Tenants
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
@@ -14,7 +15,7 @@ ONE = shape(gpu=1)
 
 def blocks(builder: Builder, spared: frozenset[int] = frozenset()) -> list[str]:
     """Return the blocks: whose, whole or not, its pods as letters, and its GPUs."""
-    found = Tenants(builder.snapshot(), spared, lambda row, at: (at, row))
+    found = Tenants(builder.snapshot(), spared, lambda row, at: (at, row), Disruptions(NO_BUDGETS))
     told = []
     for one, members, units, is_whole in zip(
         found.blocks, found.members, found.units, found.is_whole, strict=True
@@ -99,7 +100,9 @@ def test_who_is_spared_has_none() -> None:
 
 def test_what_is_lost_is_gone() -> None:
     """A step leaves the others, with less in the whole; the whole leaves nothing."""
-    found = Tenants(one(3, minimum=1).snapshot(), (), lambda row, at: (at, row))
+    found = Tenants(
+        one(3, minimum=1).snapshot(), (), lambda row, at: (at, row), Disruptions(NO_BUDGETS)
+    )
     assert found.lose(2) == [2]
     assert [it.pod for it in found.members[0]] == [0, 1]
     assert found.lose(0) == [0, 1]
@@ -108,6 +111,8 @@ def test_what_is_lost_is_gone() -> None:
 
 def test_who_is_given_something_keeps_all() -> None:
     """All its blocks are no more."""
-    found = Tenants(one(2, minimum=1).snapshot(), (), lambda row, at: (at, row))
+    found = Tenants(
+        one(2, minimum=1).snapshot(), (), lambda row, at: (at, row), Disruptions(NO_BUDGETS)
+    )
     assert found.spare(0) == [0, 1]
     assert found.spare(0) == []

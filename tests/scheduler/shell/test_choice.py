@@ -20,7 +20,7 @@ def test_what_is_not_said_is_as_kai_has_it() -> None:
 
 
 def test_what_a_running_scheduler_leaves_to_its_warden() -> None:
-    """No plan evicts who is short: whoever watches knows better how long that is so."""
+    """No plan evicts who is short: whoever watches knows better how long. Nor is anybody moved."""
     assert choose(choice_of(Policies())).actions == ("allocate", "reclaim", "preempt")
 
 

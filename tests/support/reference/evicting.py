@@ -15,7 +15,7 @@ from tests.support.reference.times import is_protected
 from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
 from tests.support.reference.turns import next_unit, over_capacity, queue_rank, unit_rank
 
-__all__ = ["TooMany", "take_back"]
+__all__ = ["MOST", "Block", "TooMany", "blocks_of", "evict", "first", "line_of", "take_back"]
 
 MOST = 7  # candidates
 _CURABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
@@ -93,13 +93,13 @@ def _claim(
         return None
     if is_later and not _try(cluster, unit, []):
         return []
-    found = [it for it in _blocks(cluster, spared) if _may_go(cluster, unit, action, it)]
+    found = [it for it in blocks_of(cluster, spared) if _may_go(cluster, unit, action, it)]
     if unit.patient:
         unit.is_held = unit.is_held or bool(found)
         return None
     if len(found) > MOST:
         raise TooMany
-    line = _line(cluster, found)
+    line = line_of(cluster, found)
 
     def does(some: tuple[int, ...]) -> bool:
         blocks = [line[rank] for rank in some]
@@ -110,7 +110,7 @@ def _claim(
                 return False
         return not _would(cluster, unit, blocks)
 
-    some = _first(len(line), does)
+    some = first(len(line), does)
     if some is None:
         return None
     assert not _try(cluster, unit, [line[rank] for rank in some])
@@ -129,7 +129,7 @@ def _may_go(cluster: Cluster, unit: Unit, action: str, block: Block) -> bool:
     return block.queue == unit.queue and all(one.priority < unit.priority for one in block.units)
 
 
-def _first(count: int, does: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
+def first(count: int, does: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
     """Return the first set that does and of which nobody can be spared."""
     answers: dict[tuple[int, ...], bool] = {}
     for some in sorted(set_ for n in range(1, count + 1) for set_ in combinations(range(count), n)):
@@ -192,7 +192,7 @@ def _queues(cluster: Cluster) -> dict[str, rights.Queue]:
     return known
 
 
-def _blocks(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
+def blocks_of(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
     """Yield what units could lose: what comes on top step by step, then all of it."""
     seen: set[Unit] = set()
     for unit in cluster.units:
@@ -258,7 +258,7 @@ def _all(part: Part) -> Iterator[Pod]:
             yield from _all(child)
 
 
-def _line(cluster: Cluster, blocks: list[Block]) -> list[Block]:
+def line_of(cluster: Cluster, blocks: list[Block]) -> list[Block]:
     """Return who would lose something first, with everybody before gone."""
     left, line = list(blocks), []
     kept = {queue: [*queue.allocated] for queue in cluster.queues.values()}
@@ -311,7 +311,7 @@ def _try(cluster: Cluster, unit: Unit, blocks: list[Block], *, keeps: bool = Tru
     queues = [(one, [*one.allocated], [*one.fixed]) for one in cluster.queues.values()]
     every = [pod for one in cluster.units for pod in one.pods]
     states = [(pod, pod.state, pod.node) for pod in every]
-    _evict(cluster, blocks)
+    evict(cluster, blocks)
     verdict = over_capacity(cluster, unit, pods) or place(cluster, unit, pods, waits=bool(blocks))
     if verdict or not keeps:
         for machine, idle, releasing in machines:
@@ -323,7 +323,8 @@ def _try(cluster: Cluster, unit: Unit, blocks: list[Block], *, keeps: bool = Tru
     return verdict
 
 
-def _evict(cluster: Cluster, blocks: list[Block]) -> None:
+def evict(cluster: Cluster, blocks: list[Block]) -> None:
+    """Let pods go: their room is there for who can wait."""
     at = {machine.name: machine for machine in cluster.machines}
     for block, amounts in [*_losses(blocks)]:
         for queue in cluster.way_up(block.queue):

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.support.reference.amounts import AXES
 from tests.support.reference.evicting import take_back
+from tests.support.reference.moving import move_all
 from tests.support.reference.placing import place
 from tests.support.reference.reading import read
 from tests.support.reference.shares import share_out
@@ -34,7 +35,8 @@ def allocate(
 ) -> Outcome:
     """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
 
-    *then* are further actions, of reclaim and preempt; `TooMany` says that they are too much work.
+    *then* are further actions, of reclaim and preempt, or consolidation alone; `TooMany` says that
+    they are too much work.
     """
     cluster = read(list(objects), now)
     share_out(cluster)
@@ -80,7 +82,9 @@ def _take_back(
 ) -> None:
     """Let those who failed take from others; who got something may grow as far as there is room."""
     verdicts = {unit: outcome.unschedulable[unit.namespace, unit.name] for unit in failed}
-    for unit, action, gone in take_back(cluster, verdicts, actions):
+    moves = actions == ("consolidation",)
+    takings = move_all(cluster, verdicts) if moves else take_back(cluster, verdicts, actions)
+    for unit, action, gone in takings:
         for pod in gone:
             outcome.evictions[pod.namespace, pod.name] = action
         verdicts.pop(unit)
@@ -129,7 +133,7 @@ def _write(cluster: Cluster, outcome: Outcome) -> None:
                 elif pod.state == "nominated" and not pod.later:
                     outcome.nominations[pod.namespace, pod.name] = pod.node
                 elif pod.later and pod.state in ("reserved", "nominated"):
-                    slot = (unit.namespace, unit.name, leaf.name, pod.node)
+                    slot = (unit.namespace, unit.name, leaf.name or "default", pod.node)
                     outcome.reservations[slot] = outcome.reservations.get(slot, 0) + 1
     for queue in cluster.queues.values():
         way = cluster.way_up(queue.name)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.policies.registry import ACTIONS, ALL_ACTIONS
 from tests.support.case import Case, ids
 from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
@@ -35,8 +34,6 @@ WORK = [
     pod("done-0", "done", 1, on="node-2", deletionTimestamp="2026-01-05T09:00:00Z"),
 ]
 
-LATER = [name for name in ALL_ACTIONS if name not in ACTIONS]
-
 
 @pytest.fixture
 def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
@@ -45,7 +42,7 @@ def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
 
 
 def test_standard_output_holds_one_document(terminal: Terminal) -> None:
-    """What is ignored or not built stands on standard error."""
+    """What is ignored stands on standard error."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     file = terminal.write("a.yaml", *SITE, *WORK, secret)
 
@@ -53,9 +50,7 @@ def test_standard_output_holds_one_document(terminal: Terminal) -> None:
 
     assert code == 0
     assert json.loads(out)["schema"] == "trainer-kai/simulate/v1"
-    lines = err.splitlines()
-    assert lines[0] == "trainer-kai: ignored: v1 Secret (1)"
-    assert len(lines) == 1 + bool(LATER)
+    assert err.splitlines() == ["trainer-kai: ignored: v1 Secret (1)"]
 
 
 def test_nothing_is_told_where_there_is_nothing_to_tell(terminal: Terminal) -> None:
@@ -132,15 +127,6 @@ def test_what_is_refused(case: Case[tuple[str, str], str], terminal: Terminal) -
 
     assert (code, out) == (2, "")
     assert err.startswith(f"trainer-kai: {case.want}")
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_an_action_that_is_not_built_is_refused(name: str, terminal: Terminal) -> None:
-    """It is never ignored."""
-    code, out, err = terminal.run("-f", terminal.write("a.yaml", *SITE), "--actions", name)
-
-    assert (code, out) == (2, "")
-    assert f"'{name}' is not built yet" in err
 
 
 def test_every_mistake_is_told_at_once(terminal: Terminal) -> None:

@@ -5,15 +5,13 @@ from typing import Any
 import pytest
 
 from scheduler.core.policy import Policies
-from scheduler.policies.registry import ACTIONS, ALL_ACTIONS
+from scheduler.policies.registry import ACTIONS
 from tests.support.case import Case, ids
 from tests.support.world import shard
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.objects import Given, read_objects
 from trainer_kai.cli.site import Site, site_of
 from trainer_kai.errors import ConfigError
-
-LATER = [name for name in ALL_ACTIONS if name not in ACTIONS]
 
 
 def config(**spec: Any) -> dict[str, Any]:
@@ -42,14 +40,14 @@ def policies(*objects: dict[str, Any]) -> Policies:
 
 
 def test_the_defaults_are_those_of_kai() -> None:
-    """All plugins, all actions that are built; those that are not are named."""
+    """All plugins, all actions."""
     chosen = site(actions=())
 
     assert chosen.policies.actions == ACTIONS
     assert chosen.policies.past_use == 1
     assert chosen.scheduler_name == "kai-scheduler"
-    expected = f"not built yet, so it does not happen: {', '.join(LATER)}"
-    assert chosen.notes == ((expected,) if LATER else ())
+    assert chosen.policies.most_moved == 16
+    assert chosen.notes == ()
 
 
 def test_a_shard_overrides_them() -> None:
@@ -76,16 +74,6 @@ def test_of_a_snapshot_plugins_count_that_are_named() -> None:
     assert site(snapshot).scheduler_name == "other"
 
 
-def test_a_snapshot_asks_for_nothing_that_is_not_built() -> None:
-    """What it does is told, and left out."""
-    snapshot = config(actions={name: {"enabled": True} for name in ALL_ACTIONS})
-
-    chosen = site(snapshot, actions=())
-
-    assert chosen.policies.actions == ACTIONS
-    assert any(name in note for name in LATER for note in chosen.notes) == bool(LATER)
-
-
 def test_an_action_can_be_switched_off() -> None:
     """Then nothing happens."""
     off = {name: {"enabled": False} for name in ACTIONS}
@@ -93,10 +81,20 @@ def test_an_action_can_be_switched_off() -> None:
 
 
 def test_spreading_pods_leaves_consolidation_out() -> None:
-    """As KAI has it: so it is not told to be missing either."""
-    spread = site(shard(placementStrategy={"cpu": "spread"}), actions=())
+    """As KAI has it: it packs. Who asks for it all the same gets it."""
+    spread = shard(placementStrategy={"cpu": "spread"})
+    asked = shard(placementStrategy={"cpu": "spread"}, actions={"consolidation": {"enabled": True}})
 
-    assert not any("consolidation" in note for note in spread.notes)
+    assert "consolidation" not in site(spread, actions=()).policies.actions
+    assert "consolidation" in site(asked, actions=()).policies.actions
+
+
+@pytest.mark.parametrize(("said", "most"), [("3", 3), ("-1", -1), ("", 16), ("many", 16)])
+def test_how_many_consolidation_looks_at(said: str, most: int) -> None:
+    """By the name that KAI's scheduler has for it."""
+    args = {"max-consolidation-preemptees": said}
+
+    assert policies(shard(args=args)).most_moved == most
 
 
 def test_an_unknown_plugin_is_told() -> None:
@@ -155,12 +153,3 @@ def test_what_is_refused(
         site(*objects, actions=actions)
 
     assert case.want in str(caught.value)
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_what_is_asked_for_and_not_built_is_refused(name: str) -> None:
-    """Whether options ask for it, or a shard."""
-    with pytest.raises(ConfigError, match=f"'{name}' is not built yet; there are allocate"):
-        site(actions=("allocate", name))
-    with pytest.raises(ConfigError, match=f"'{name}' is not built yet"):
-        site(shard(actions={name: {"enabled": True}}), actions=())

@@ -1,0 +1,62 @@
+"""Why units that may claim something take nothing, and what that makes of their verdicts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+from scheduler.core.allocate import Allocation
+from scheduler.core.decision import NOTHING, Kept, Rejection
+from scheduler.core.keepers import both, staying
+from scheduler.core.model import Unit, Verdict
+
+__all__ = ["Vain"]
+
+
+class Vain:
+    """By unit, as far as anybody claimed in vain."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.refused_by: Final[set[int]] = set()  # budgets, in the last search
+        self._allocation: Final = allocation
+        self._kept: Final[dict[int, Kept]] = {}
+
+    @cached_property
+    def staying(self) -> dict[int, list[Unit]]:
+        """Return the units that nobody may take from, by queue."""
+        return staying(self._allocation.snapshot.units)
+
+    @cached_property
+    def _is_any(self) -> bool:
+        """Say whether anything but the rights of queues keeps anybody; else nobody is asked."""
+        chosen = self._allocation.policies.min_runtime
+        snapshot = self._allocation.snapshot
+        said = (*snapshot.queues.preempt_min_s, *snapshot.queues.reclaim_min_s)
+        promises = chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
+        return bool(self.staying or promises or snapshot.budgets.names)
+
+    def why(self, ask: Callable[[], Kept]) -> Kept:
+        """Return why nobody loses anything for a unit, asked for if there can be a reason."""
+        if not self._is_any:
+            return NOTHING
+        kept = ask()
+        return kept._replace(budgets=tuple(sorted({*kept.budgets, *self.refused_by})))
+
+    def keep(self, row: int, kept: Kept) -> None:
+        """Take note of why a unit takes nothing."""
+        if kept != NOTHING:
+            self._kept[row] = both(self._kept.get(row, NOTHING), kept)
+
+    def forget(self, row: int) -> None:
+        """Take note that a unit was given something."""
+        self._kept.pop(row, None)
+
+    def told(self, rejection: Rejection) -> Rejection:
+        """Return why a unit waits, and why it takes nothing."""
+        kept = self._kept.get(rejection.unit)
+        if kept is None:
+            return rejection
+        verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
+        words = {"time": kept.is_patient or kept.protected, "budgets": kept.budgets}
+        wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
+        return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)

@@ -1,0 +1,44 @@
+"""What becomes of who is moved, plan after plan."""
+
+from typing import Any
+
+from tests.support.world import group, node, pod, queue
+from trainer_kai.cli.simulation import Options, simulate
+
+Document = dict[str, Any]
+SITE = [queue("team-a"), node("n1", 4), node("n2", 4)]
+
+
+def at(document: Document, what: str, cycle: int = 0) -> dict[str, str]:
+    """Return the node of each pod that was bound, or nominated."""
+    return {it["pod"]: it["node"] for it in document["cycles"][cycle][what]}
+
+
+def fragmented(gpus: int = 4) -> list[Document]:
+    """Return two nodes, each with a gang of one pod, and who needs as much as a node has."""
+    older = group("old"), pod("old-0", "old", on="n1"), group("new"), pod("new-0", "new", on="n2")
+    return [*SITE, *older, group("want"), pod("want-0", "want", gpus)]
+
+
+def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
+    """The slot is held while its pod is going, and nobody moves again."""
+    document = simulate(fragmented(), Options(cycles=4))
+
+    (moved,) = document["cycles"][0]["evictions"]
+    assert (moved["pod"], moved["action"]) == ("old-0", "consolidation")
+    assert moved["reason"] == "it moves to make room for default/want in one place"
+    assert at(document, "nominations") == {"want-0": "n1"}
+    (slot,) = document["cycles"][0]["reservations"]
+    assert (slot["podGroup"], slot["node"], slot["cause"]) == ("old", "n2", "move")
+    assert at(document, "binds", 1) == {"old-0": "n2", "want-0": "n1"}
+    assert document["cycles"][1]["reservations"] == []
+    for cycle in document["cycles"][2:]:
+        assert (cycle["binds"], cycle["evictions"], cycle["nominations"]) == ([], [], [])
+
+
+def test_the_slots_of_who_moves_are_taken_at_the_end_of_the_plan() -> None:
+    """As those of everybody else; and one that never comes back has none."""
+    document = simulate(fragmented(), Options(evicted_pods="vanish", cycles=2))
+
+    assert [it["idleGpus"] for it in simulate(fragmented())["nodes"]] == [0, 2]
+    assert [it["idleGpus"] for it in document["nodes"]] == [0, 3]
