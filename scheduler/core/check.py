@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scheduler.core.chunks import Progress, is_satisfied
+from scheduler.core.chunks import Progress, is_satisfied, members_of
 from scheduler.core.decision import Action, Admission, Eviction, Plan
 from scheduler.core.model import (
     KINDS,
@@ -15,6 +15,7 @@ from scheduler.core.model import (
     Leaf,
     PodState,
     Snapshot,
+    Tree,
     leaves_of,
 )
 from scheduler.core.moving import moved_shapes
@@ -34,6 +35,7 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _wronged(snapshot, plan)
     yield from _disrupted(snapshot, plan)
     yield from _homeless(snapshot, plan)
+    yield from _cut_short(snapshot, plan)
 
 
 def _disrupted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -73,7 +75,7 @@ def _slots(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int, int]
 def _wronged(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Nobody is evicted twice, in part, for nobody, or who may not be."""
     gone = Counter(pod for it in plan.evictions for pod in it.pods)
-    admitted = {it.unit for it in plan.decisions} | {NONE}
+    awaiting = {it.unit for it in plan.decisions if it.nominations or it.reservations} | {NONE}
     state, unit_of = snapshot.pods.state, snapshot.pods.unit
     for pod, times in gone.items():
         name = snapshot.units[unit_of[pod]].name
@@ -82,7 +84,7 @@ def _wronged(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _protected(snapshot, plan)
     bundles = {it.bundle for it in snapshot.units if it.bundle}
     for it in plan.evictions:
-        if it.claimant not in admitted:
+        if it.claimant not in awaiting:
             yield f"{snapshot.units[it.units[0]].name} is evicted for nobody"
         whole = {row for row in it.units if it.is_whole}
         whole |= {row for row in it.units if snapshot.units[row].bundle in bundles}
@@ -109,6 +111,31 @@ def _protected(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 def _is_over(snapshot: Snapshot, one: Eviction) -> bool:
     return any(is_stale(snapshot, row) for row in one.units)
+
+
+def _cut_short(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Who does not lose all loses nothing of what it needs."""
+    lost: dict[int, set[int]] = {}
+    for it in plan.evictions:
+        for row in it.units if not it.is_whole else ():
+            lost.setdefault(row, set()).update(it.pods)
+    for row, pods in lost.items():
+        unit, left = snapshot.units[row], Progress()
+        for leaf in _leaves(snapshot, row):
+            left.pods[leaf.name] = -len(pods.intersection(leaf.pods))
+        if -sum(left.pods.values()) < len(pods) or not _may_shrink(unit.tree, left):
+            yield f"{unit.name} loses what it needs"
+
+
+def _may_shrink(tree: Tree, left: Progress) -> bool:
+    """Say whether nothing was needed; a child that is not may be gone with all it had."""
+    if isinstance(tree, Leaf):
+        return not left.pods[tree.name] or members_of(tree, left) >= tree.minimum
+    gone = [child for child in tree.children if not _may_shrink(child, left)]
+    leaves = [leaf for child in gone for leaf in leaves_of(child)]
+    if any(len(leaf.pods) + left.pods[leaf.name] for leaf in leaves):
+        return False
+    return not gone or is_satisfied(tree, left)
 
 
 def _there(snapshot: Snapshot, units: set[int]) -> list[int]:

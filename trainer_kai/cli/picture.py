@@ -166,6 +166,7 @@ def _events(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
 def _by_node(events: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for it in events:
-        where = f"to {it['node']}" if "node" in it else f"by {it['action']}"
+        why = f"by {it['action']}, {it['reason']}" if "reason" in it else ""
+        where = why or f"to {it['node']}"
         found.setdefault(where, []).append(f"{it['namespace']}/{it['pod']}")
     return dict(sorted(found.items()))

@@ -212,6 +212,7 @@ class _Simulation:
             "plan_s": round(plan_s, 6),
             "actions": {action: round(ended - began, 6) for (_, began), (action, ended) in took},
             "simulations": made.stats.searches + made.stats.trials + made.stats.sets,
+            "cut": made.stats.cut,
         }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.check import violations
-from scheduler.core.decision import Admission, Placing, Plan, Reservation
+from scheduler.core.decision import Action, Admission, Eviction, Placing, Plan, Reservation
 from scheduler.core.model import UNBOUND, Cause, Group, Leaf, Slot, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
@@ -144,3 +144,60 @@ def test_a_parent_has_bounds_too() -> None:
     build.gang(2, ONE)
     told = list(violations(build.snapshot(), plan(binds(GANG, 0, 0))))
     assert told == ["queue department has more GPU than its limit"]
+
+
+def crowded() -> Snapshot:
+    """Return who waits, and who run: one whole, one with a pod on top, one of two children."""
+    build = Builder(nodes=[Node(gpu=9)], queues=[Queue("all", quota=UNBOUND)])
+    build.gang(1, ONE)
+    build.runs([0, 0], ONE)
+    build.runs([0, 0], ONE, minimum=1)
+    row = build.shape(ONE)
+    for _ in range(4):
+        build.lying(0, row)
+    first, second = Leaf("a", 2, there=2, pods=(5, 6)), Leaf("b", 2, there=2, pods=(7, 8))
+    build.unit(Group("all", 1, (first, second)), is_kept=True)
+    return build.snapshot()
+
+
+def evicts(unit: int, *pods: int, is_whole: bool = False) -> Eviction:
+    """Let a unit lose pods for who waits."""
+    return Eviction((unit,), pods, is_whole, Action.RECLAIM, 0)
+
+
+NEEDED: Final = "unit-{} loses what it needs"
+
+# who goes -> what that breaks
+TAKEN: list[Case[tuple[Eviction, ...], list[str]]] = [
+    Case("all of a unit", (evicts(1, 1, 2, is_whole=True),), []),
+    Case("a part of what it needs", (evicts(1, 2),), [NEEDED.format(1)]),
+    Case("what is on top", (evicts(2, 4),), []),
+    Case("more than that", (evicts(2, 4), evicts(2, 3)), [NEEDED.format(2)]),
+    Case("what is on top, and then all", (evicts(2, 4), evicts(2, 3, is_whole=True)), []),
+    Case("a child that is not needed", (evicts(3, 7, 8),), []),
+    Case("a part of it", (evicts(3, 8),), [NEEDED.format(3)]),
+    Case("both children", (evicts(3, 7, 8), evicts(3, 5, 6)), [NEEDED.format(3)]),
+]
+
+
+@pytest.mark.parametrize("case", TAKEN, ids=ids)
+def test_what_is_taken(case: Case[tuple[Eviction, ...], list[str]]) -> None:
+    """All of a unit, or what it does not need."""
+    given = Admission(0, nominations=(Placing(0, 0),))
+    made = replace(plan(given), evictions=case.given)
+    assert list(violations(crowded(), made)) == case.want
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ((), ["unit-1 is evicted for nobody"]),
+        ((Admission(0, binds=(Placing(0, 0),)),), ["unit-1 is evicted for nobody"]),
+        ((Admission(0, nominations=(Placing(0, 0),)),), []),
+    ],
+    ids=["nobody", "who need not wait", "who waits for it"],
+)
+def test_for_whom_it_is_taken(given: tuple[Admission, ...], want: list[str]) -> None:
+    """For who is given something that is to be released."""
+    made = replace(plan(*given), evictions=(evicts(1, 1, 2, is_whole=True),))
+    assert list(violations(crowded(), made)) == want

@@ -354,7 +354,7 @@ def test_stats_are_there_only_if_asked_for() -> None:
     stats = document["stats"]
     assert set(stats) == {"load_s", "cycles"}
     assert len(stats["cycles"]) == 2
-    assert set(stats["cycles"][0]) == {"plan_s", "actions", "simulations"}
+    assert set(stats["cycles"][0]) == {"plan_s", "actions", "simulations", "cut"}
     assert tuple(stats["cycles"][0]["actions"]) == ACTIONS
     assert "stats" not in simulate(SITE)
 
