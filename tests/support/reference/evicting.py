@@ -96,16 +96,8 @@ def _claim(
     found = [
         block
         for block in _blocks(cluster, spared)
-        if not any(is_minded(pod, other) for pod in pods for other in block.pods)
-        and not (
-            block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units)
-        )
-        and (
-            _concerns(known, unit, asked, block)
-            if action == "reclaim"
-            else block.queue == unit.queue
-            and all(one.priority < unit.priority for one in block.units)
-        )
+        if _is_asked(cluster, unit, action, block)
+        and (action == "preempt" or _concerns(known, unit, asked, block))
     ]
     if unit.patient:
         unit.is_held = unit.is_held or bool(found)
@@ -128,6 +120,18 @@ def _claim(
         return None
     assert not _try(cluster, unit, [line[rank] for rank in some])
     return [pod for rank in some for pod in line[rank].pods]
+
+
+def _is_asked(cluster: Cluster, unit: Unit, action: str, block: Block) -> bool:
+    """Say whether a block may go for a unit, whatever its queue has."""
+    pods = chunk(unit.root)
+    if any(is_minded(pod, other) for pod in pods for other in block.pods):
+        return False
+    if block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units):
+        return False
+    return action == "reclaim" or (
+        block.queue == unit.queue and all(one.priority < unit.priority for one in block.units)
+    )
 
 
 def _first(count: int, does: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
