@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.policy import Policies
+from scheduler.core.policy import MinRuntime, Policies
 from scheduler.policies.registry import ACTIONS
 from tests.support.case import Case, ids
 from tests.support.world import shard
@@ -48,6 +48,16 @@ def test_the_defaults_are_those_of_kai() -> None:
     assert chosen.scheduler_name == "kai-scheduler"
     assert chosen.policies.most_moved == 16
     assert chosen.notes == ()
+
+
+def test_a_shard_promises_minimum_run_times() -> None:
+    """Its own field says it, and arguments of the plugin, which say all, replace it."""
+    lasting = {"reclaimMinRuntime": "10m"}
+    both = {"minruntime": {"arguments": {"defaultPreemptMinRuntime": "1m"}}}
+
+    assert policies(shard(minRuntime=lasting)).min_runtime == MinRuntime(reclaim_s=600)
+    chosen = policies(shard(minRuntime=lasting, plugins=both))
+    assert chosen.min_runtime == MinRuntime(preempt_s=60)
 
 
 def test_a_shard_overrides_them() -> None:
