@@ -32,7 +32,7 @@ class Submission:
         if self.num_nodes is not None:
             trainer["numNodes"] = self.num_nodes
         if self.gpus is not None:
-            trainer["resourcesPerNode"] = {"limits": {GPU: str(self.gpus)}}  # as it is read back
+            trainer["resourcesPerNode"] = {"limits": {GPU: self.gpus}}
         if trainer:
             spec["trainer"] = trainer
         if self.patches:

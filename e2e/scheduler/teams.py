@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import Moment, State
 from e2e.cluster.trainjobs import Submission, condition
@@ -67,13 +68,15 @@ async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Ob
     patches = finishing(installed, job.run_for)
     given = Submission(job.name, _RUNTIME, room, job.nodes, job.gpus, patches, labels=labels)
     manifest = given.trainjob()
+    # As it is read back: whoever applies it anew must not seem to change it.
+    manifest["spec"]["trainer"]["resourcesPerNode"]["limits"] = {GPU: str(job.gpus)}
     await (cluster.api.apply(manifest, manager) if manager else cluster.api.create(manifest))
     return manifest
 
 
 def bare(room: str, name: str, queue: str, gpus: int) -> Obj:
     """Return a pod on its own."""
-    limits = {"nvidia.com/gpu": str(gpus)}
+    limits = {GPU: str(gpus)}
     container = {"name": "c", "image": "none", "resources": {"limits": limits}}
     return {
         "apiVersion": "v1",
