@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from scheduler.core.model import Cause, Floats, Kind, Verdict
+from scheduler.core.usage import Amounts
 
 __all__ = [
     "Action",
@@ -152,6 +153,13 @@ class MemberNumbers(NamedTuple):
 Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers
 
 
+class HeldUp(NamedTuple):
+    """Who has the turn before a unit, and so what others would give back for it."""
+
+    by: int  # a unit
+    asked: Amounts
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Why a unit waits."""
@@ -161,6 +169,7 @@ class Rejection:
     numbers: Numbers
     is_curable: bool  # by evicting others
     wakes_on: frozenset[str]
+    held_up: HeldUp | None = None
 
 
 @dataclass(frozen=True, slots=True)

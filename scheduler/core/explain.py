@@ -13,7 +13,7 @@ from scheduler.core.decision import (
     QuotaNumbers,
     Rejection,
 )
-from scheduler.core.model import NONE, Axes, Kind, Shape, Snapshot, Verdict
+from scheduler.core.model import KINDS, NONE, Axes, Kind, Shape, Snapshot, Verdict
 
 __all__ = ["COUNTED_MOST", "MOST", "explain", "for_kai"]
 
@@ -60,7 +60,18 @@ _REMEDIES: Final = {
 
 
 def explain(snapshot: Snapshot, rejection: Rejection) -> str:
-    """Return the sentence."""
+    """Return the sentence; a second one names who has the turn before it, if that is why."""
+    text, held_up = _begin(snapshot, rejection), rejection.held_up
+    if held_up is None:
+        return text
+    before, wanted = snapshot.units[held_up.by].name, zip(KINDS, held_up.asked, strict=True)
+    needs = _listed(_at_least(kind, number) for kind, number in wanted if number > 0)
+    return (
+        f"{text}. What others may have to give back is first for {before}, which asks for {needs}"
+    )
+
+
+def _begin(snapshot: Snapshot, rejection: Rejection) -> str:
     numbers = rejection.numbers
     if isinstance(numbers, QuotaNumbers):
         return _of_quota(snapshot, rejection.verdict, numbers)
