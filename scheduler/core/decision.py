@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model import NONE, Cause, Floats, Kind, Verdict
+from scheduler.core.usage import Amounts
 
 __all__ = [
     "NOTHING",
@@ -164,6 +165,13 @@ class MemberNumbers(NamedTuple):
 Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers
 
 
+class HeldUp(NamedTuple):
+    """Who has the turn before a unit, and so what others would give back for it."""
+
+    by: int  # a unit
+    asked: Amounts
+
+
 class Kept(NamedTuple):
     """Why nobody loses anything for a unit that may claim it."""
 
@@ -173,6 +181,7 @@ class Kept(NamedTuple):
     first: int = NONE  # of these, the one that may go first
     until: int = 0  # before when it may not, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that let too few pods go
+    held_up: HeldUp | None = None
 
 
 NOTHING: Final = Kept()

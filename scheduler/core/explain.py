@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from scheduler.core.decision import (
+    HeldUp,
     MemberNumbers,
     Missing,
     NodeNumbers,
@@ -14,7 +15,7 @@ from scheduler.core.decision import (
     Rejection,
 )
 from scheduler.core.kept import why_kept
-from scheduler.core.model import NONE, Axes, Kind, Shape, Snapshot, Verdict
+from scheduler.core.model import KINDS, NONE, Axes, Kind, Shape, Snapshot, Verdict
 
 __all__ = ["COUNTED_MOST", "MOST", "explain", "for_kai"]
 
@@ -61,8 +62,17 @@ _REMEDIES: Final = {
 
 
 def explain(snapshot: Snapshot, rejection: Rejection) -> str:
-    """Return the sentence."""
-    return ". ".join([_numbers(snapshot, rejection), *why_kept(snapshot, rejection)])
+    """Return the sentence; more of them tell what keeps others from giving anything back."""
+    told = [_numbers(snapshot, rejection), *why_kept(snapshot, rejection)]
+    if rejection.kept.held_up is not None:
+        told.append(_before(snapshot, rejection.kept.held_up))
+    return ". ".join(told)
+
+
+def _before(snapshot: Snapshot, held_up: HeldUp) -> str:
+    name, wanted = snapshot.units[held_up.by].name, zip(KINDS, held_up.asked, strict=True)
+    needs = _listed(_at_least(kind, number) for kind, number in wanted if number > 0)
+    return f"What others may have to give back is first for {name}, which asks for {needs}"
 
 
 def _numbers(snapshot: Snapshot, rejection: Rejection) -> str:

@@ -82,6 +82,7 @@ def both(one: Kept, other: Kept) -> Kept:
         first=earlier.first,
         until=earlier.until,
         budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
+        held_up=one.held_up or other.held_up,
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scheduler.core.decision import NOTHING, Action, Kept
+from scheduler.core.decision import NOTHING, Action, HeldUp, Kept
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
 from scheduler.core.model import Kind
@@ -53,23 +53,25 @@ class Reclaim:
         if is_patient:
             kept = self._made.why_kept(row, Action.RECLAIM, concerned)
             return kept._replace(is_patient=count > 0)
-        asks = self._before.asks(row)
-        leave = _Leave(rights, self._allocation.keys, asks, Headroom(self._allocation, row))
+        before = self._before.asks(row)
+        leave = _Leave(rights, self._allocation.keys, before, Headroom(self._allocation, row))
         if self._made.make_room(ask, Action.RECLAIM, line, count, leave):
             return None
-        return self._made.why_kept(row, Action.RECLAIM, concerned)
+        kept = self._made.why_kept(row, Action.RECLAIM, concerned)
+        return kept._replace(held_up=leave.held_up) if leave.held_up else kept
 
 
 class _Leave:
     """What one claim may take."""
 
     def __init__(
-        self, rights: Rights, keys: QueueKeys, asks: set[Amounts], headroom: Headroom
+        self, rights: Rights, keys: QueueKeys, before: dict[Amounts, int], headroom: Headroom
     ) -> None:
+        self.held_up: HeldUp | None = None
         self._rights: Final = rights
         self._taking: Final = Taking(rights)
         self._keys: Final = keys.of(self._taking)
-        self._asks: Final = asks
+        self._before: Final = before
         self._headroom: Final = headroom
         self._lost: Final[dict[tuple[int, Amounts], int]] = {}  # how many such blocks
         self.may_lose: Final = self._taking.may_lose
@@ -90,14 +92,19 @@ class _Leave:
 
     def is_fair(self) -> bool:
         """Say whether nobody who lost is worse off, and nobody would have the next turn."""
-        return self._taking.is_fair() and all(
-            self._comes_before(queue, amounts)
-            for (queue, amounts), count in self._lost.items()
-            if count
-        )
+        if not self._taking.is_fair() or not self._comes_first(self._rights.claim.amounts):
+            return False
+        for asked, unit in self._before.items():
+            if not self._comes_first(asked):
+                self.held_up = self.held_up or HeldUp(unit, asked)
+                return False
+        return True
 
-    def _comes_before(self, queue: int, amounts: Amounts) -> bool:
-        """Say whether, dealt out anew, the room would go to the claimant before who lost it."""
-        mine, theirs = self._rights.pair(queue)
-        last = self._keys.key(theirs, amounts)
-        return all(self._keys.key(mine, asked) < last for asked in self._asks)
+    def _comes_first(self, asked: Amounts) -> bool:
+        """Say whether, dealt out anew, the room would go to who asks for it, not to who lost it."""
+        for (queue, amounts), count in self._lost.items():
+            if count:
+                mine, theirs = self._rights.pair(queue)
+                if self._keys.key(mine, asked) >= self._keys.key(theirs, amounts):
+                    return False
+        return True

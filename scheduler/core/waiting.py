@@ -27,20 +27,20 @@ class Waiting:
             if told[row].verdict > Verdict.PODS_MISSING
         )
         self._seen: Final = dict.fromkeys(self._keys, 0)
-        self._asks: Final[dict[int, set[Amounts]]] = {queue: set() for queue in self._keys}
+        self._asks: Final[dict[int, dict[Amounts, int]]] = {queue: {} for queue in self._keys}
 
-    def asks(self, row: int) -> set[Amounts]:
-        """Return what a unit asks for, and what all do that have their turns before it.
+    def asks(self, row: int) -> dict[Amounts, int]:
+        """Return what is asked for by those that have their turns before a unit, and by whom first.
 
         It is asked for those of a queue in their order.
         """
         queue = self._allocation.snapshot.units[row].queue
-        _, amounts, _, key = self._allocation.next[row]
+        key = self._allocation.next[row].key
         keys, seen = self._keys[queue], self._seen[queue]
         while seen < len(keys) and keys[seen] < key:
             one = keys[seen][-1]
             if one in self._allocation.rejections and one not in self._made.served:
-                self._asks[queue].add(self._allocation.next[one].amounts)
+                self._asks[queue].setdefault(self._allocation.next[one].amounts, one)
             seen += 1
         self._seen[queue] = seen
-        return {amounts, *self._asks[queue]}
+        return self._asks[queue]

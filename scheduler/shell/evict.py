@@ -22,6 +22,7 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Conflict, NotFound
 from trainer_kai.kube.events import Recorder, Regarding
 from trainer_kai.kube.request import Deletion, Write
+from trainer_kai.metrics import Metrics
 
 __all__ = ["Evictor", "trainjob_of"]
 
@@ -40,9 +41,11 @@ class Evictor:
         live: Live,
         suspender: Suspender,
         recorder: Recorder,
+        metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
         self._client = client
+        self._metrics = metrics
         self._live = live
         self._suspender = suspender
         self._recorder = recorder
@@ -74,6 +77,7 @@ class Evictor:
             refused = await self._all(self._begin(one) for one in departures)
         for one, reason in zip(departures, refused, strict=True):
             if reason is not None:
+                self._metrics.evictions.labels(one.action, "refused").inc()
                 self._log.warning("not evicted", whom=one.title, of=str(claimant), reason=reason)
         if any(refused):
             return False
@@ -111,6 +115,7 @@ class Evictor:
         for group in one.groups:
             await self._note(group)
             self._tell(group, "Evict", one.why)
+        self._metrics.evictions.labels(one.action, "evicted").inc()
         self._log.info("evicted", whom=one.title, why=one.why, pods=len(one.pods))
         return None
 

@@ -86,7 +86,7 @@ class _Reign(NamedTuple):
         again = self.cycle.again
         reporter = Reporter(fenced, live, events, metrics, log)
         suspender = Suspender(fenced, live, events, metrics, log)
-        evictor = Evictor(fenced, live, suspender, events, log)
+        evictor = Evictor(fenced, live, suspender, events, metrics, log)
         carrier = Carrier(fenced, live, evictor.depart, again, metrics, log)
         warden = Warden(fenced, live, evictor.evict, events, self.settings.repair_grace_s, log)
         live.on_group, live.on_record = reporter.changed, suspender.noticed

@@ -153,20 +153,22 @@ def _told(cycle: Mapping[str, Any]) -> str:
 
 def _events(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
     for word, name in _EVENTS:
-        for where, pods in _by_node(cycle[name]).items():
+        for (where, why), pods in _by_place(cycle[name]).items():
             more = f" and {len(pods) - _FEW} more" if len(pods) > _FEW else ""
             text = f"{word} {where}: {', '.join(pods[:_FEW])}{more}"
             yield from wrapped(text, "    ", width)
+            yield from (f"  {line}" for line in wrapped(why, "  ", width - 2))
     for it in cycle["reservations"]:
         group = f"{it['namespace']}/{it['podGroup']}"
         text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"
         yield cut(text, WIDEST)
 
 
-def _by_node(events: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _by_place(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[str]]:
+    """Return the pods by where they come to, or by what makes them go and why."""
+    found: dict[tuple[str, str], list[str]] = {}
     for it in events:
-        why = f"by {it['action']}, {it['reason']}" if "reason" in it else ""
-        where = why or f"to {it['node']}"
-        found.setdefault(where, []).append(f"{it['namespace']}/{it['pod']}")
+        why = it.get("reason", "")
+        where = f"by {it['action']}" if why else f"to {it['node']}"
+        found.setdefault((where, why), []).append(f"{it['namespace']}/{it['pod']}")
     return dict(sorted(found.items()))

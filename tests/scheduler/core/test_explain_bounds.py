@@ -1,14 +1,15 @@
 """Why a unit waits that would pass a limit or a quota, and to what that has to rise."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from scheduler.core.decision import QuotaNumbers, Rejection
+from scheduler.core.decision import BarNumbers, HeldUp, Kept, QuotaNumbers, Rejection
 from scheduler.core.explain import explain
 from scheduler.core.model import Kind, Verdict
 from tests.support.case import Case, ids
-from tests.support.snapshots import GIB, Builder, Queue
+from tests.support.snapshots import GIB, Builder, Queue, shape
 
 BUILD: Final = Builder(queues=[Queue("department"), Queue("team")])
 
@@ -123,3 +124,19 @@ SENTENCES: list[Case[Rejection, str]] = [
 def test_sentences(case: Case[Rejection, str]) -> None:
     """Whole sentences: what there is, what is asked for, what would change it."""
     assert explain(BUILD.snapshot(), case.given) == case.want
+
+
+def test_who_has_the_turn_before_is_told() -> None:
+    """By its name, with all that it asks for."""
+    build = Builder(queues=[Queue("team")])
+    for _ in range(2):
+        build.gang(1, shape(gpu=1))
+    one = Rejection(
+        1, Verdict.MISCONFIGURED, BarNumbers("it waits"), is_curable=False, wakes_on=frozenset()
+    )
+    held_up = replace(one, kept=Kept(held_up=HeldUp(0, (0, 2 * GIB, 3000))))
+    assert explain(build.snapshot(), one) == "it waits"
+    assert explain(build.snapshot(), held_up) == (
+        "it waits. What others may have to give back is first for unit-0, which asks for "
+        "2 GiB memory, 3 GPU"
+    )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.check import violations
-from scheduler.core.decision import Plan
+from scheduler.core.decision import HeldUp, Plan
 from scheduler.core.model import Cause, Leaf, Require, Slot, Snapshot
 from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
@@ -258,6 +258,22 @@ def test_who_has_grown_is_not_before_others_any_more() -> None:
     builder.unit(Leaf("default", 1, pods), queue="b")
     answer = plan(waiting(builder, (1, ONE), (1, ONE)).snapshot(), POLICIES)
     assert told(answer) == "7:1→8 6:1→9 5:1→10"
+
+
+@pytest.mark.parametrize(
+    ("asked", "held_up"), [(8, HeldUp(4, (1000, 2**30, 8000))), (4, None)], ids=["too much", "its"]
+)
+def test_who_stands_before_it_is_told(asked: int, held_up: HeldUp | None) -> None:
+    """It waits for no node there is, and what is given back would be for others than B."""
+    builder = Builder([Node(labels=(0,))], [Queue("a", quota=4), Queue("b", quota=4)])
+    for queue in ("a", "a", "a", "b"):
+        builder.runs([0], TWO, queue=queue)
+    nowhere = shape(gpu=asked, any_of=(((Require(0, frozenset({1})),),),))
+    answer = plan(waiting(builder, (1, nowhere), (1, TWO)).snapshot(), POLICIES)
+    assert told(answer) == ("" if held_up else "2:1→5")
+    assert [it.kept.held_up for it in answer.rejections if it.unit == 5] == [held_up] * bool(
+        held_up
+    )
 
 
 def test_after_so_many_trials_nothing_is_taken() -> None:

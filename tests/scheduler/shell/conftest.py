@@ -41,7 +41,7 @@ class House:
         self.recorder = Recorder(EventApi(client), whose, self.api.clock, log)
         self.reporter = Reporter(client, live, self.recorder, metrics, log)
         self.suspender = Suspender(client, live, self.recorder, metrics, log)
-        evictor = Evictor(client, live, self.suspender, self.recorder, log)
+        evictor = Evictor(client, live, self.suspender, self.recorder, metrics, log)
         self.carrier = Carrier(client, live, evictor.depart, again, metrics, log)
         if api is None:
             self.api.put(queue())
