@@ -1,6 +1,7 @@
 """Two teams on one chain: queues that own GPUs, and TrainJobs that borrow and are asked to go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from e2e.cluster.cluster import Cluster
@@ -44,6 +45,7 @@ class Job(NamedTuple):
     run_for: str = "600s"
     gpus: int = 1
     priority: str = ""
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 async def make_queue(cluster: Cluster, name: str, gpus: int) -> None:
@@ -62,7 +64,7 @@ async def make_queue(cluster: Cluster, name: str, gpus: int) -> None:
 async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Obj:
     """Create a TrainJob, or apply it in somebody's name; return it as it was submitted."""
     installed = await cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
-    labels = {QUEUE: job.queue}
+    labels = {QUEUE: job.queue, **job.labels}
     if job.priority:
         labels["priorityClassName"] = job.priority
     patches = finishing(installed, job.run_for)

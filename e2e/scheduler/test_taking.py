@@ -1,6 +1,11 @@
 """Room that is taken back: who lends it gets it, and whoever had it comes back unharmed."""
 
-from e2e.cluster.resources import PODS, TRAINJOBS, Obj
+from collections.abc import Callable
+from typing import Final
+
+from e2e.cluster.resources import PODS, TRAINJOBS, Obj, Resource
+from e2e.cluster.timeline import State
+from e2e.front.install import PODGROUPS
 from e2e.scheduler.conftest import House
 from e2e.scheduler.teams import (
     FOLLOWED,
@@ -18,6 +23,9 @@ from e2e.scheduler.teams import (
     submit,
     suspensions,
 )
+
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+KUEUE: Final = "kueue.x-k8s.io/queue-name"
 
 
 async def test_who_is_reclaimed_five_times_reaches_complete(teams: House, court: str) -> None:
@@ -95,6 +103,27 @@ async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, cou
     assert "its priority is 125, and here it is 50" in told["Evicted"]
 
 
+async def test_whom_a_budget_or_kueue_keeps_is_let_alone(teams: House, court: str) -> None:
+    """Whoever claims their room is told so, and has it when nothing keeps them any more."""
+    cluster = teams.cluster
+    kept = bare(court, "lodger", "borrower", 4)
+    kept["metadata"]["labels"]["app"] = "lodger"
+    async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=court) as seen:
+        await cluster.api.request("POST", BUDGETS.path(court), _budget(court))
+        await cluster.api.create(kept)
+        kueues = Job("kueues", "borrower", 4, "600s", labels={KUEUE: "theirs"})
+        await submit(cluster, court, kueues)
+        await seen.until(on_nodes("kueues", 4), "both borrow")
+        await seen.until(has_node("lodger"), "both borrow")
+        await submit(cluster, court, Job("claim", "owner", 8, "1s"))
+        await seen.until(_told("claim", f"PodDisruptionBudget {court}/lodgers"), "a budget is named")
+        await seen.until(_told("claim", "1 because Kueue suspends and resumes it"), "and Kueue")
+        await cluster.api.delete(BUDGETS, court, "lodgers")
+        fields = {"metadata": {"labels": {KUEUE: None}}}
+        await cluster.api.merge(TRAINJOBS, court, "kueues", fields)
+        await seen.until(complete("claim"), "the claim is met", 60)
+
+
 async def test_pods_of_others_are_marked_and_deleted(teams: House, court: str) -> None:
     """A pod on its own has nobody to suspend it; it is told why, and a bare claimant is served."""
     cluster = teams.cluster
@@ -112,3 +141,31 @@ async def test_pods_of_others_are_marked_and_deleted(teams: House, court: str) -
 def _targets(pod: Obj) -> list[Obj]:
     conditions = pod["status"].get("conditions", ())
     return [it for it in conditions if it["type"] == "DisruptionTarget"]
+
+
+def _told(name: str, words: str) -> Callable[[State], bool]:
+    """Return a test whether the group of a TrainJob is told this."""
+
+    def look(state: State) -> bool:
+        groups = [it for key, it in state.items() if key.resource == PODGROUPS]
+        mine = [it for it in groups if it["metadata"]["name"].startswith(f"pg-{name}-")]
+        said = [it["message"] for group in mine for it in _conditions(group)]
+        return any(words in message for message in said)
+
+    return look
+
+
+def _conditions(group: Obj) -> list[Obj]:
+    found: list[Obj] = group.get("status", {}).get("schedulingConditions") or []
+    return found
+
+
+def _budget(room: str) -> Obj:
+    """Return a budget by which a pod may not go."""
+    selector = {"matchLabels": {"app": "lodger"}}
+    return {
+        "apiVersion": BUDGETS.api_version,
+        "kind": BUDGETS.kind,
+        "metadata": {"name": "lodgers", "namespace": room},
+        "spec": {"minAvailable": 1, "selector": selector},
+    }

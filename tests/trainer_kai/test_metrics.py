@@ -9,7 +9,18 @@ from trainer_kai.metrics import Metric, Metrics, metrics_of
 
 METRICS = metrics_of()
 # Each has a handful of values, or as many as there are kinds, queues and leases in the program.
-SMALL_LABELS = {"action", "cause", "kind", "lease", "name", "outcome", "resource", "status", "type", "verb"}
+SMALL_LABELS = {
+    "action",
+    "cause",
+    "kind",
+    "lease",
+    "name",
+    "outcome",
+    "resource",
+    "status",
+    "type",
+    "verb",
+}
 SMALL_LABELS |= {"queue_name", "verdict"}
 
 

@@ -26,7 +26,10 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
 
     (moved,) = document["cycles"][0]["evictions"]
     assert (moved["pod"], moved["action"]) == ("old-0", "consolidation")
-    assert moved["reason"] == "default/want gets its room: it moves, and a place elsewhere is kept for it"
+    assert (
+        moved["reason"]
+        == "default/want gets its room: it moves, and a place elsewhere is kept for it"
+    )
     assert at(document, "nominations") == {"want-0": "n1"}
     (slot,) = document["cycles"][0]["reservations"]
     assert (slot["podGroup"], slot["node"], slot["cause"]) == ("old", "n2", "move")

@@ -332,7 +332,9 @@ def test_who_is_whole_is_not_noted_as_short_any_more() -> None:
     later = simulate([*SITE, short, there, pod("old", "g", 9, on="n1", **GOING)], Options(cycles=3))
 
     assert [it["pod"] for it in lost["cycles"][0]["evictions"]] == ["there"]
-    assert "it has lacked some of its pods for too long" in lost["cycles"][0]["evictions"][0]["reason"]
+    assert (
+        "it has lacked some of its pods for too long" in lost["cycles"][0]["evictions"][0]["reason"]
+    )
     assert going["cycles"][0]["evictions"] == []
     assert [cycle["evictions"] for cycle in later["cycles"]] == [[], [], []]
 
