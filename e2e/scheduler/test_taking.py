@@ -116,7 +116,9 @@ async def test_whom_a_budget_or_kueue_keeps_is_let_alone(teams: House, court: st
         await seen.until(on_nodes("kueues", 4), "both borrow")
         await seen.until(has_node("lodger"), "both borrow")
         await submit(cluster, court, Job("claim", "owner", 8, "1s"))
-        await seen.until(_told("claim", f"PodDisruptionBudget {court}/lodgers"), "a budget is named")
+        await seen.until(
+            _told("claim", f"PodDisruptionBudget {court}/lodgers"), "a budget is named"
+        )
         await seen.until(_told("claim", "1 because Kueue suspends and resumes it"), "and Kueue")
         await cluster.api.delete(BUDGETS, court, "lodgers")
         fields = {"metadata": {"labels": {KUEUE: None}}}

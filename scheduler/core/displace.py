@@ -4,7 +4,7 @@ Nobody is evicted but together with the placement that it makes possible, and no
 needed for it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Final, TypeAlias
@@ -25,7 +25,7 @@ from scheduler.core.decision import (
 from scheduler.core.gone import Ask, Gone, Leave
 from scheduler.core.keepers import Keepers
 from scheduler.core.line import Block, Line
-from scheduler.core.model import NONE, Kind, Verdict
+from scheduler.core.model import NONE, Kind, Shape, Verdict
 from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
@@ -198,14 +198,9 @@ class Displacement:
         Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now,
         or of whom a budget lets too few go.
         """
-        mine, tenants = self.allocation.snapshot.units[ask.unit].queue, of or self.tenants
-        kept = {*tenants.barred}
-        if tenants is self.tenants:
-            kept.update(self.tenure.kept(action, mine, queues))
-        shapes = self.allocation.snapshot.shapes
-        asked = [shapes[shape] for shape in ask.wanted]
-        friends = {term.selector for one in asked for term in one.near}
-        friends |= {spread.selector for one in asked for spread in one.spread}
+        shapes, tenants = self.allocation.snapshot.shapes, of or self.tenants
+        kept = self._kept(ask, action, queues, tenants) if self.vain.is_any else set[int]()
+        friends = _friends([shapes[shape] for shape in ask.wanted])
         if not friends and not kept:
             return None
 
@@ -216,6 +211,14 @@ class Displacement:
             return all(friends.isdisjoint(shapes[it.shape].matches) for it in members)
 
         return may_go
+
+    def _kept(self, ask: Ask, action: Action, queues: Iterable[int], tenants: Tenants) -> set[int]:
+        """Return the blocks of some queues that cannot go now."""
+        kept = {*tenants.barred}
+        if tenants is self.tenants:
+            mine = self.allocation.snapshot.units[ask.unit].queue
+            kept.update(self.tenure.kept(action, mine, queues))
+        return kept
 
     def use_what_is_left(self, ask: Ask) -> bool:
         """Give a unit what was taken for others and was more than they needed, if it is enough."""
@@ -351,6 +354,12 @@ class Displacement:
             self._evictable_gpus -= one.gpus
         self.evictions.append(one)
         self._losers.update(one.units)
+
+
+def _friends(asked: Sequence[Shape]) -> set[int]:
+    """Return the selectors of pods that some want to be near, or are spread beside."""
+    near = {term.selector for one in asked for term in one.near}
+    return near | {spread.selector for one in asked for spread in one.spread}
 
 
 def _is_curable(rejection: Rejection) -> bool:

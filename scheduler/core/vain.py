@@ -27,7 +27,7 @@ class Vain:
         return staying(self._allocation.snapshot.units)
 
     @cached_property
-    def _is_any(self) -> bool:
+    def is_any(self) -> bool:
         """Say whether anything but the rights of queues keeps anybody; else nobody is asked."""
         chosen = self._allocation.policies.min_runtime
         snapshot = self._allocation.snapshot
@@ -37,7 +37,7 @@ class Vain:
 
     def why(self, ask: Callable[[], Kept]) -> Kept:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
-        if not self._is_any:
+        if not self.is_any:
             return NOTHING
         kept = ask()
         return kept._replace(budgets=tuple(sorted({*kept.budgets, *self.refused_by})))
