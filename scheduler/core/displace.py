@@ -31,6 +31,7 @@ from scheduler.core.stock import Stock
 from scheduler.core.tenants import Member, Tenants
 from scheduler.core.tenure import Tenure
 from scheduler.core.usage import Amounts
+from scheduler.core.work import Work, in_order
 
 __all__ = ["Displacement", "Headroom"]
 
@@ -112,6 +113,22 @@ class Displacement:
         """Return the order in which they would lose it."""
         allocation = self.allocation
         return Line(allocation.snapshot.queues, allocation.keys, self.tenants.blocks)
+
+    @cached_property
+    def work(self) -> Work:
+        """Return what work they would lose."""
+        return Work(self.allocation.snapshot)
+
+    def candidates(
+        self, row: int, queues: Iterable[int], keeps: Callable[[int], bool] | None
+    ) -> tuple[Iterator[int], int]:
+        """Return who of some queues would lose something first for a unit, and how many may."""
+        allocation, order = self.allocation, self.allocation.policies.victims
+        line, count = self.line.walk(allocation.usage, queues, keeps)
+        if order is None:
+            return line, count
+        asked = allocation.next[row].amounts
+        return in_order(line, order, self.tenants, self.work.lost, asked), count
 
     def let_claim(self, pursue: Callable[[int], Kept | None], *, by_priority: bool) -> None:
         """Let everybody claim, one chunk each; not who asks for what was just refused.
@@ -242,7 +259,8 @@ class Displacement:
         shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
         gpus = sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods])
         self._pay(gpus)
-        self.evictions.append(Eviction(units, pods, True, action, NONE, gpus))  # noqa: FBT003
+        lost = self.work.lost(pods) // 1000
+        self.evictions.append(Eviction(units, pods, True, action, NONE, gpus, lost))  # noqa: FBT003
         self._losers.update(units)
 
     def has_slots(self, row: int) -> bool:
@@ -323,8 +341,10 @@ class Displacement:
         is_whole = self.tenants.is_whole[block]
         gpus = self.tenants.amounts(block, members)[Kind.GPU]
         self._pay(gpus)
-        units = self.tenants.units[block]
-        self.evictions.append(Eviction(units, pods, is_whole, action, row, gpus))
+        units, lost = self.tenants.units[block], self.work.lost(pods) // 1000
+        order = self.allocation.policies.victims
+        why = order.why if order else ""
+        self.evictions.append(Eviction(units, pods, is_whole, action, row, gpus, lost, why))
         self._losers.update(self.tenants.units[block])
         for gone in self.tenants.lose(block):
             self.line.drop(gone)

@@ -34,7 +34,7 @@ class Preempt:
                 units[one].priority < unit.priority for one in made.tenants.units[block]
             ) and (may_go is None or may_go(block))
 
-        line, count = made.line.walk(self._allocation.usage, [unit.queue], keeps)
+        line, count = made.candidates(row, [unit.queue], keeps)
         if made.is_patient(row):
             return Kept(is_patient=count > 0)
         leave = _Leave(Headroom(self._allocation, row))

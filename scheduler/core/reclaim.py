@@ -43,7 +43,7 @@ class Reclaim:
         if not queues or not (is_patient or self._is_possible(rights, queues)):
             return NOTHING
         keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
-        line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
+        line, count = self._made.candidates(row, queues, keeps)
         if is_patient:
             return Kept(is_patient=count > 0)
         asks = self._before.asks(row)

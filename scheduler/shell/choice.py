@@ -33,7 +33,9 @@ def choice_of(settings: Policies) -> Choice:
     plugins = {name: PluginChoice(enabled=False) for name in disabled}
     past_use = plugins.get("proportion", PluginChoice())
     plugins["proportion"] = past_use._replace(arguments={"kValue": str(settings.past_use_weight)})
-    choice = Choice(plugins, settings.gpu_placement, settings.cpu_placement, _LEFT_OUT)
+    choice = Choice(
+        plugins, settings.gpu_placement, settings.cpu_placement, _LEFT_OUT, settings.victims
+    )
     faults = [FieldError("policies.disabled", fault) for fault in choice_faults(choice)]
     if faults:
         raise ConfigError(faults)

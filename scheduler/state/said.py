@@ -145,7 +145,7 @@ class _Reader:
                 "standing": (unit.priority, unit.is_preemptible, unit.is_kept, unit.stale_at),
                 "bar": unit.bar,
                 "leaves": (unit.bundle, unit.stays),
-                "moments": (unit.since, unit.patient_until, unit.patience),
+                "moments": (unit.since, unit.saved, unit.patient_until, unit.patience),
                 "tree": self._tree(unit.tree),
             }
             for name, unit in zip(self._units, self._snapshot.units, strict=True)

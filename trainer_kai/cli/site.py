@@ -4,6 +4,7 @@ What is asked for and not built yet is refused by name; what would be on by defa
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from scheduler.core.policy import Policies
@@ -33,7 +34,9 @@ class Site(NamedTuple):
     notes: tuple[str, ...]
 
 
-def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> Site:
+def site_of(
+    given: Given, actions: Sequence[str], scheduler_name: str = "", victims: str = "kai"
+) -> Site:
     """Combine what a snapshot says, what a shard says, and what was asked for; the last wins."""
     faults = [*_too_many(given), *_not_built(given, actions)]
     if faults:
@@ -41,12 +44,7 @@ def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> S
     layers = [shard for _, shard in (*given.configs, *given.shards)]
     choice = _combined(layers)
     if actions:
-        choice = Choice(
-            choice.plugins,
-            choice.gpu_placement,
-            choice.cpu_placement,
-            {name: name in actions for name in ALL_ACTIONS},
-        )
+        choice = replace(choice, actions={name: name in actions for name in ALL_ACTIONS})
     notes = [*choice_faults(choice)]
     known = {name: it for name, it in choice.plugins.items() if name in PLUGINS}
     missing = [
@@ -59,7 +57,7 @@ def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> S
             notes.append(f"{document}: spec.partitionLabelValue is not looked at: all nodes count")
     told = [shard.spec.args.get("scheduler-name", "") for shard in layers]
     name = next(filter(None, (scheduler_name, *reversed(told))), SCHEDULER_NAME)
-    chosen = Choice(known, choice.gpu_placement, choice.cpu_placement, choice.actions)
+    chosen = replace(choice, plugins=known, victims=victims)
     return Site(choose(chosen), name, tuple(notes))
 
 

@@ -14,6 +14,7 @@ from tests.support.reference.things import Cluster, Leaf, Part, Pod, Unit
 from tests.support.reference.times import is_protected
 from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
 from tests.support.reference.turns import next_unit, over_capacity, queue_rank, unit_rank
+from tests.support.reference.victims import in_order
 
 __all__ = ["TooMany", "take_back"]
 
@@ -84,8 +85,7 @@ def _claim(
     spared: set[Unit],
 ) -> list[Pod] | None:
     """Return who goes for a unit, nobody if what is left is enough; None if it gets nothing."""
-    pods = chunk(unit.root)
-    asked = _sum(pods)
+    asked = _sum(chunk(unit.root))
     known = _queues(cluster)
     if action == "reclaim" and not rights.has_claim(
         known[unit.queue], asked, is_fixed=not unit.preemptible
@@ -96,23 +96,15 @@ def _claim(
     found = [
         block
         for block in _blocks(cluster, spared)
-        if not any(is_minded(pod, other) for pod in pods for other in block.pods)
-        and not (
-            block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units)
-        )
-        and (
-            _concerns(known, unit, asked, block)
-            if action == "reclaim"
-            else block.queue == unit.queue
-            and all(one.priority < unit.priority for one in block.units)
-        )
+        if _may_go(cluster, unit, action, block)
+        and (action == "preempt" or _concerns(known, unit, asked, block))
     ]
     if unit.patient:
         unit.is_held = unit.is_held or bool(found)
         return None
     if len(found) > MOST:
         raise TooMany
-    line = _line(cluster, found)
+    line = in_order(cluster, _line(cluster, found), asked)
 
     def does(some: tuple[int, ...]) -> bool:
         blocks = [line[rank] for rank in some]
@@ -128,6 +120,17 @@ def _claim(
         return None
     assert not _try(cluster, unit, [line[rank] for rank in some])
     return [pod for rank in some for pod in line[rank].pods]
+
+
+def _may_go(cluster: Cluster, unit: Unit, action: str, block: Block) -> bool:
+    """Say whether a block may go by an action, whatever queues have."""
+    if any(is_minded(pod, other) for pod in chunk(unit.root) for other in block.pods):
+        return False
+    if block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units):
+        return False
+    return action == "reclaim" or (
+        block.queue == unit.queue and all(one.priority < unit.priority for one in block.units)
+    )
 
 
 def _first(count: int, does: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
