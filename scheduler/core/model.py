@@ -237,6 +237,8 @@ class Queues:
     # How long units keep what they need once they run, in seconds, or NONE where it is not said.
     preempt_min_s: tuple[int, ...] = ()  # [queue]; empty where nobody says anything
     reclaim_min_s: tuple[int, ...] = ()  # [queue]; likewise
+    # Whether its children take back no more than their quotas.
+    is_quota_only: tuple[bool, ...] = ()  # [queue]; empty where nobody says so
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,7 @@ def _queues(cluster: Cluster) -> dict[str, rights.Queue]:
             (queue.fair[0], queue.fair[1], queue.fair[2]),
             [*queue.allocated],
             [*queue.fixed],
+            queue.goal,
         )
     for name, queue in cluster.queues.items():
         known[name].above = known.get(queue.parent)

@@ -164,6 +164,7 @@ def _queue(raw: Obj) -> Queue:
             Fraction(str(resources.get(name, {}).get("overQuotaWeight", 0)))
             for name in ("cpu", "memory", "gpu")
         ),
+        goal=meta.get("annotations", {}).get("trainer-kai.dev/reclaim-goal", ""),
         preempt_min=spec.get("preemptMinRuntime", ""),
         reclaim_min=spec.get("reclaimMinRuntime", ""),
     )

@@ -121,6 +121,7 @@ class Queue:
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
+    goal: str = ""  # of reclaim among those below it
     preempt_min: str = ""
     reclaim_min: str = ""
 
