@@ -196,8 +196,14 @@ class Policies(_Model):
     past_use_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """How much past use counts in the division of fair shares; KAI calls it kValue."""
 
+    victims: Literal["kai", "least-work-lost", "fewest-units"] = "kai"
+    """Who loses first: as KAI has it, the least work since a checkpoint, or who gives most."""
+
     disabled: str = ""
     """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
+
+    actions: str = "allocate,reclaim,preempt"
+    """What is done, with commas between; only by the last two does anybody lose room to others."""
 
     gpu_resources: str = f"{GPU},{AMD_GPU}"
     """Resources of nodes that are whole GPUs, with commas between them."""

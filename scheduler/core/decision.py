@@ -81,6 +81,8 @@ class Eviction:
     action: Action
     claimant: int  # a unit, or NONE: for nobody
     gpus: int = 0  # thousandths that they are charged for less
+    work_lost: int = 0  # GPU-seconds
+    order: str = ""  # why these and not others, where a site has chosen it
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from scheduler.core.tenants import Member, Tenants
 from scheduler.core.tenure import Tenure
 from scheduler.core.usage import Amounts
 from scheduler.core.vain import Vain
+from scheduler.core.work import Work, in_order
 
 __all__ = ["Displacement", "Headroom"]
 
@@ -128,6 +129,18 @@ class Displacement:
         """Return the order in which they would lose it."""
         allocation = self.allocation
         return Line(allocation.snapshot.queues, allocation.keys, self.tenants.blocks)
+
+    @cached_property
+    def work(self) -> Work:
+        """Return what work they would lose."""
+        return Work(self.allocation.snapshot)
+
+    def chosen(self, row: int, line: Iterator[int]) -> Iterator[int]:
+        """Return those who stand in line in the order that the site has chosen for a unit."""
+        order, asked = self.allocation.policies.victims, self.allocation.next[row].amounts
+        if order is None:
+            return line
+        return in_order(line, order, self.tenants, self.work.lost, asked)
 
     def let_claim(self, pursue: Callable[[int], Kept | None], *, by_priority: bool) -> None:
         """Let everybody claim, one chunk each; not who asks for what was just refused.
@@ -338,14 +351,17 @@ class Displacement:
         shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
         gpus = sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods])
         self.disruptions.lose(pods)
-        self._record(Eviction(units, pods, True, action, row, gpus))  # noqa: FBT003
+        lost = self.work.lost(pods) // 1000
+        self._record(Eviction(units, pods, True, action, row, gpus, lost))  # noqa: FBT003
 
     def _note(self, block: int, members: tuple[Member, ...], action: Action, row: int) -> None:
         pods = tuple([member.pod for member in members if member.pod >= 0])
         gpus = self.tenants.amounts(block, members)[Kind.GPU]
         units, is_whole = self.tenants.units[block], self.tenants.is_whole[block]
+        order = self.allocation.policies.victims
+        lost, why = self.work.lost(pods) // 1000, order.why if order else ""
         self.disruptions.lose(pods)
-        self._record(Eviction(units, pods, is_whole, action, row, gpus))
+        self._record(Eviction(units, pods, is_whole, action, row, gpus, lost, why))
         for gone in self.tenants.lose(block):
             self.line.drop(gone)
 

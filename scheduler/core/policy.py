@@ -6,14 +6,16 @@
 | score  | weighted sum |
 | order  | key after key; ties by age, then uid |
 | quota  | one refusal is enough; the first is told |
+| victims | there is one; ties by the order of turns, backwards |
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.decision import QuotaNumbers
 from scheduler.core.model import Bools, Shape, Snapshot, Unit, Verdict
-from scheduler.core.usage import Usage
+from scheduler.core.usage import Amounts, Usage
 
 __all__ = [
     "Filter",
@@ -25,6 +27,7 @@ __all__ = [
     "Scored",
     "Seats",
     "UnitKey",
+    "VictimOrder",
 ]
 
 Scored: TypeAlias = Any  # a number, or an array of them: what the arithmetic makes of Seats
@@ -83,6 +86,15 @@ class Quota(Protocol):
         ...
 
 
+class VictimOrder(NamedTuple):
+    """Who of those that may lose something would lose it first."""
+
+    # What is lost, the work that is lost with it (in thousandths of a GPU times seconds), and what
+    # is claimed, to a number, smaller first.
+    rank: Callable[[Amounts, int, Amounts], int]
+    why: str  # as whoever loses it is told
+
+
 class MinRuntime(NamedTuple):
     """How long units keep what they need once they run."""
 
@@ -103,3 +115,4 @@ class Policies:
     actions: tuple[str, ...] = ("allocate",)
     min_runtime: MinRuntime | None = None  # nobody is protected
     most_moved: int = 16  # candidates that consolidation looks at; below zero: all
+    victims: VictimOrder | None = None  # in the order of turns, backwards

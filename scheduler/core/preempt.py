@@ -41,7 +41,7 @@ class Preempt:
             kept = made.why_kept(row, Action.PREEMPT, [queue])
             return kept._replace(is_patient=count > 0)
         leave = _Leave(Headroom(self._allocation, row))
-        if made.make_room(ask, Action.PREEMPT, line, count, leave):
+        if made.make_room(ask, Action.PREEMPT, made.chosen(row, line), count, leave):
             return None
         return made.why_kept(row, Action.PREEMPT, [queue])
 

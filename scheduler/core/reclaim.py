@@ -55,7 +55,7 @@ class Reclaim:
             return kept._replace(is_patient=count > 0)
         before = self._before.asks(row)
         leave = _Leave(rights, self._allocation.keys, before, Headroom(self._allocation, row))
-        if self._made.make_room(ask, Action.RECLAIM, line, count, leave):
+        if self._made.make_room(ask, Action.RECLAIM, self._made.chosen(row, line), count, leave):
             return None
         kept = self._made.why_kept(row, Action.RECLAIM, concerned)
         return kept._replace(held_up=leave.held_up) if leave.held_up else kept

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model import KINDS, UNBOUND, Floats, Ints, Queues
+from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Ints, Queues
 from scheduler.core.share import allocatable_share
 from scheduler.core.usage import Amounts, Usage, parting
 
@@ -29,6 +29,12 @@ class Bounds:
         self.share: Final[list[Row]] = _bounds(share)
         self.due: Final[list[Row]] = due.tolist()
         self.parent: Final = queues.parent
+        self._is_quota_only: Final = queues.is_quota_only
+
+    def is_quota_only(self, queue: int) -> bool:
+        """Say whether a queue takes nothing back from those beside it beyond its quota."""
+        above = self.parent[queue]
+        return above != NONE and bool(self._is_quota_only) and self._is_quota_only[above]
 
 
 class Claim(NamedTuple):
@@ -71,12 +77,13 @@ class Rights:
         """Say whether another queue than the claimant's comes into question.
 
         If the claimant is owed it, by being above its quota in something that is asked for, or at
-        least not below it in anything; else only by being above what it may fill.
+        least not below it in anything; else only by being above what it may fill, and not at all
+        where those beside each other take back no more than their quotas.
         """
         mine, theirs = self.pair(queue)
         has, bounds = self.usage.allocated[theirs], self.bounds
         if not self.is_owed(mine):
-            return not _within(has, bounds.share[theirs])
+            return not bounds.is_quota_only(mine) and not _within(has, bounds.share[theirs])
         quota, asked = bounds.quota[theirs], self.claim.amounts
         bound = [kind for kind in KINDS if asked[kind] > 0 and quota[kind] != math.inf]
         if any(has[kind] > quota[kind] for kind in bound):

@@ -19,6 +19,7 @@ from scheduler.policies.placement import binpack, by_kind, spread
 from scheduler.policies.priority import priority
 from scheduler.policies.quota import within_limit, within_quota
 from scheduler.policies.resource_type import resource_type
+from scheduler.policies.victims import VICTIMS
 
 __all__ = [
     "ACTIONS",
@@ -94,6 +95,7 @@ class Choice:
     cpu_placement: str = "binpack"
     actions: Mapping[str, bool] = field(default_factory=dict)
     most_moved: int = 16  # candidates that consolidation looks at; below zero: all
+    victims: str = "kai"
 
 
 def choice_faults(choice: Choice) -> Iterator[str]:
@@ -108,6 +110,8 @@ def choice_faults(choice: Choice) -> Iterator[str]:
     for kind, placement in _placements(choice).items():
         if placement not in _PLACEMENTS:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
+    if choice.victims not in VICTIMS:
+        yield f"order of victims {choice.victims!r} is unknown; there are {', '.join(VICTIMS)}"
     text = _arguments(choice, _PROPORTION).get(_PAST_USE, "1")
     number = _number(text)
     if number is None or number > _MOST_PAST_USE:
@@ -144,6 +148,7 @@ def choose(choice: Choice) -> Policies:
         ),
         actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
         most_moved=choice.most_moved,
+        victims=VICTIMS.get(choice.victims),
     )
 
 

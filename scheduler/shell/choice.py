@@ -2,17 +2,17 @@
 
 from typing import Final
 
-from scheduler.policies.registry import Choice, PluginChoice, choice_faults
+from scheduler.policies.registry import ACTIONS, Choice, PluginChoice, choice_faults
 from trainer_kai.api.syntax import label_name_fault
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.settings import Policies
 
 __all__ = ["choice_of", "gpu_resources_of"]
 
-# A plan goes by what is written on a group. The warden knows more: it counts how long we have seen
-# for ourselves that pods which exist find no room, and so who is repaired is not evicted.
-# Who is moved is not evicted either as yet.
-_LEFT_OUT: Final = {"consolidation": False, "stalegangeviction": False}
+# Not `consolidation`: nobody is moved yet. And not `stalegangeviction`: a plan goes by what is
+# written on a group, and the warden knows more. It counts how long we have seen for ourselves that
+# pods which exist find no room, and so who is repaired is not evicted.
+_LIVE: Final = ("allocate", "reclaim", "preempt")
 
 
 def gpu_resources_of(settings: Policies) -> tuple[str, ...]:
@@ -34,8 +34,20 @@ def choice_of(settings: Policies) -> Choice:
     plugins = {name: PluginChoice(enabled=False) for name in disabled}
     past_use = plugins.get("proportion", PluginChoice())
     plugins["proportion"] = past_use._replace(arguments={"kValue": str(settings.past_use_weight)})
-    choice = Choice(plugins, settings.gpu_placement, settings.cpu_placement, _LEFT_OUT)
+    actions = _listed(settings.actions)
+    choice = Choice(
+        plugins,
+        settings.gpu_placement,
+        settings.cpu_placement,
+        {name: name in actions for name in ACTIONS},
+        victims=settings.victims,
+    )
     faults = [FieldError("policies.disabled", fault) for fault in choice_faults(choice)]
+    faults += [
+        FieldError("policies.actions", f"{name!r} is none; there are {', '.join(_LIVE)}")
+        for name in actions
+        if name not in _LIVE
+    ]
     if faults:
         raise ConfigError(faults)
     return choice

@@ -13,6 +13,7 @@ from trainer_kai.policy.names import owner_name
 __all__ = ["Departure", "departure_of", "waiting_for"]
 
 _TOLD: Final = 3  # who leaves, by name
+_SPANS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # of which there are at least two
 
 
 class Departure(NamedTuple):
@@ -24,6 +25,7 @@ class Departure(NamedTuple):
     claimant: Key | None  # the group that gets their room, if any does
     why: str  # as whoever loses it is told
     gpus: int  # thousandths
+    work_lost: int = 0  # GPU-seconds
 
     @property
     def title(self) -> str:
@@ -40,16 +42,31 @@ def departure_of(encoded: Encoded, one: Eviction) -> Departure:
         claimant=None if one.claimant == NONE else encoded.units[one.claimant],
         why=_why(encoded, one),
         gpus=one.gpus,
+        work_lost=one.work_lost,
     )
 
 
 def _why(encoded: Encoded, one: Eviction) -> str:
+    lost = "".join(f"; {it}" for it in (_lost(encoded, one), one.order) if it)
     if one.claimant == NONE:
-        return "it has lacked some of its pods for too long"
+        return f"it has lacked some of its pods for too long{lost}"
     snapshot = encoded.snapshot
     claimant, loser = snapshot.units[one.claimant], snapshot.units[one.units[0]]
     why = _WHY[one.action](snapshot.queues, loser, claimant)
-    return f"{_called(encoded.units[one.claimant])} gets its room: {why}"
+    return f"{_called(encoded.units[one.claimant])} gets its room: {why}{lost}"
+
+
+def _lost(encoded: Encoded, one: Eviction) -> str:
+    """Say how much work is lost, in the largest unit of which it is at least two."""
+    if not one.work_lost:
+        return ""
+    seconds, name = next((it for it in _SPANS if one.work_lost >= 2 * it[0]), (1, "GPU-second"))
+    count = one.work_lost // seconds
+    units = [encoded.snapshot.units[row] for row in one.units]
+    is_saved = all(unit.saved >= unit.since for unit in units)
+    ground = "its last checkpoint" if is_saved else "its start"
+    many, are = ("s", "are") if count > 1 else ("", "is")
+    return f"{count} {name}{many} since {ground} {are} lost"
 
 
 def _called(group: Key) -> str:

@@ -17,6 +17,7 @@ from scheduler.core.model import NONE, UNBOUND, Bar, Ints, Kind, Queues, Verdict
 from scheduler.state.moments import said_s
 from scheduler.state.terms import Stray, epoch_s
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RECLAIM_GOAL
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 
 __all__ = ["QueueRows"]
@@ -26,6 +27,7 @@ _UNITS: Final = ((Kind.CPU, 1), (Kind.MEMORY, 10**6), (Kind.GPU, 1000))
 _MOST: Final = 2**60  # a bound above this is as good as this
 _MOST_WEIGHT: Final = 10**9
 _TOLD: Final = 8  # names in a message
+_GOALS: Final = ("fair-share", "quota-only")  # of reclaim, among the children of a queue
 _WAKES_ON: Final = frozenset({"queues"})
 
 
@@ -56,12 +58,18 @@ class QueueRows:
     @property
     def strays(self) -> list[Stray]:
         """Return what was left out, and why."""
-        return [Stray(Key("", name), fault) for name, (_, fault) in sorted(self._faults.items())]
+        found = [Stray(Key("", name), fault) for name, (_, fault) in self._faults.items()]
+        for name, queue in self._queues.items():
+            if _goal(queue) not in _GOALS:
+                right = f"and must be {' or '.join(_GOALS)}: it counts as the former"
+                fault = f"queue {name}: annotation {RECLAIM_GOAL} is {_goal(queue)!r}, {right}"
+                found.append(Stray(Key("", name), fault))
+        return sorted(found)
 
     def are_of(self, queues: Mapping[str, Queue]) -> bool:
         """Say whether these queues say the same, in all that we read."""
         return self._queues.keys() == queues.keys() and all(
-            one is queues[name] or (one.spec, _age(one)) == (queues[name].spec, _age(queues[name]))
+            one is queues[name] or _said(one) == _said(queues[name])
             for name, one in self._queues.items()
         )
 
@@ -112,7 +120,13 @@ class QueueRows:
             requested=none,
             preempt_min_s=self._min_s("preempt_min_runtime"),
             reclaim_min_s=self._min_s("reclaim_min_runtime"),
+            is_quota_only=self._quota_only(),
         )
+
+    def _quota_only(self) -> tuple[bool, ...]:
+        """Return below which queues nobody takes back more than its quota."""
+        found = tuple(_goal(self._queues[name]) == "quota-only" for name in self.names)
+        return found if any(found) else ()
 
     def _min_s(self, field: str) -> tuple[int, ...]:
         """Return how long units run at least, as each queue says it; what is none is not said."""
@@ -198,6 +212,14 @@ def _listed(names: Sequence[str]) -> str:
 
 def _age(queue: Queue) -> tuple[int, str]:
     return epoch_s(queue.metadata.creation_timestamp) or 0, queue.metadata.uid
+
+
+def _goal(queue: Queue) -> str:
+    return queue.metadata.annotations.get(RECLAIM_GOAL, _GOALS[0])
+
+
+def _said(queue: Queue) -> tuple[object, ...]:
+    return queue.spec, _age(queue), _goal(queue)
 
 
 def _shares(queue: Queue) -> tuple[QueueResource, QueueResource, QueueResource]:

@@ -113,6 +113,7 @@ class _Reader:
                 "parent": None if queues.parent[q] == NONE else queues.names[queues.parent[q]],
                 "priority": queues.priority[q],
                 "min_s": [it[q] for it in (queues.preempt_min_s, queues.reclaim_min_s) if it],
+                "is_quota_only": bool(queues.is_quota_only) and queues.is_quota_only[q],
                 **{column: getattr(queues, column)[q].tolist() for column in columns},
             }
             for q, name in enumerate(queues.names)
@@ -145,7 +146,7 @@ class _Reader:
                 "standing": (unit.priority, unit.is_preemptible, unit.is_kept, unit.stale_at),
                 "bar": unit.bar,
                 "leaves": (unit.bundle, unit.stays),
-                "moments": (unit.since, unit.patient_until, unit.patience),
+                "moments": (unit.since, unit.saved, unit.patient_until, unit.patience),
                 "tree": self._tree(unit.tree),
             }
             for name, unit in zip(self._units, self._snapshot.units, strict=True)

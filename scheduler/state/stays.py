@@ -1,18 +1,20 @@
-"""Why nobody may take anything from a unit: what its TrainJob says, and what we know of that."""
+"""What TrainJobs say of who takes from them: why nobody may, and when they saved their work."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from scheduler.state.gang import Gang
 from scheduler.state.roll import SUCCEEDED
+from scheduler.state.terms import epoch_s
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import KUEUE_QUEUE, TRAINJOB_CONTROLLER
+from trainer_kai.api.names import KUEUE_QUEUE, LAST_CHECKPOINT, TRAINJOB_CONTROLLER
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 
 __all__ = ["Stays", "refusal", "trainjob_key"]
 
+_NOBODY: Final = Key("", "")
 _ENDING: Final = "some of its pods have succeeded, and would not run again"
 
 
@@ -22,6 +24,12 @@ class Stays:
     def __init__(self, trainjobs: Mapping[Key, TrainJob], refused: Mapping[Key, str]) -> None:
         self._trainjobs: Final = trainjobs
         self._refused: Final = refused  # why it cannot be suspended, where that was tried
+
+    def saved(self, gang: Gang) -> int:
+        """Return when a gang says it saved its work last, in seconds since 1970; 0 is never."""
+        job = self._trainjobs.get(trainjob_key(gang.jobset) or _NOBODY)
+        text = job.metadata.annotations.get(LAST_CHECKPOINT, "") if job else ""
+        return max(epoch_s(text) or 0, 0)
 
     def of(self, gang: Gang) -> str:
         """Return why nobody may take anything from a gang; nothing if somebody may."""

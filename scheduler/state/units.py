@@ -105,6 +105,7 @@ class Units:
             stays=view.stays.of(gang),
             stale_at=stale_at(gang, self._grace_s),
             since=since(gang, view.roll),
+            saved=view.stays.saved(gang),
             patient_until=patient_until(group.metadata, delay) if group else 0,
             patience=delay,
         )

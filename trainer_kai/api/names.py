@@ -79,6 +79,7 @@ MEMBERS: Final = "trainer-kai.dev/members"  # PodGroup annotation: who, and how 
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
+RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: of those below it
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # TrainJob annotation while we hold it suspended
 
 # JobSet: labels of its jobs and pods, and annotations too.

@@ -45,6 +45,7 @@ class QueueEnd(NamedTuple):
     fair_share: tuple[float, ...]  # none where nobody knows it
     allocated: tuple[int, ...]
     requested: tuple[int, ...]
+    is_quota_only: bool = False  # those below it take back no more than their quotas
 
 
 class Ending(NamedTuple):
@@ -124,6 +125,7 @@ def _queues(
                 fair_share=tuple(shares.get(name, nothing)),
                 allocated=allocated[row],
                 requested=wanted[row],
+                is_quota_only=bool(queues.is_quota_only) and queues.is_quota_only[row],
             )
             for row, name in enumerate(queues.names)
         )

@@ -53,12 +53,15 @@ class Eviction(NamedTuple):
     pod: Key
     reason: str
     action: str
+    work_lost: int  # GPU-seconds, by all that goes with it
 
 
 def evictions_of(orders: Orders) -> tuple[Eviction, ...]:
     """Return who has to go, and for whom."""
     return tuple(
-        Eviction(pod, one.why, one.action) for one in orders.departures for pod in one.pods
+        Eviction(pod, one.why, one.action, one.work_lost)
+        for one in orders.departures
+        for pod in one.pods
     )
 
 
@@ -67,7 +70,12 @@ def cycle_json(encoded: Encoded, orders: Orders, cluster: Cluster) -> Json:
     return {
         "binds": _sorted({**_pod(it.pod), "node": it.node, "gpuGroups": []} for it in orders.binds),
         "evictions": _sorted(
-            {**_pod(it.pod), "reason": it.reason, "action": it.action}
+            {
+                **_pod(it.pod),
+                "reason": it.reason,
+                "action": it.action,
+                "workLost": it.work_lost,
+            }
             for it in evictions_of(orders)
         ),
         "nominations": _sorted({**_pod(it.pod), "node": it.node} for it in orders.nominations),

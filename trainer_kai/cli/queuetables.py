@@ -38,9 +38,14 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueEnd], list[str]]:
             fair_share=(),
             allocated=_read(by_name[name], "allocated", faults),
             requested=_read(by_name[name], "requested", faults),
+            is_quota_only=is_quota_only,
         )
-        for name, quota, limit in zip(
-            rows.names, bounds.quota.tolist(), bounds.limit.tolist(), strict=True
+        for name, quota, limit, is_quota_only in zip(
+            rows.names,
+            bounds.quota.tolist(),
+            bounds.limit.tolist(),
+            bounds.is_quota_only or [False] * len(rows.names),
+            strict=True,
         )
     ]
     if faults:
@@ -69,6 +74,7 @@ def as_json(queues: Iterable[QueueEnd]) -> dict[str, Any]:
                 "limit": _bounds(queue.limit),
                 "allocated": amounts_json(queue.allocated),
                 "requested": amounts_json(queue.requested),
+                "reclaimGoal": "quota-only" if queue.is_quota_only else "fair-share",
             }
             for queue in queues
         ],
@@ -98,7 +104,7 @@ def queue_tables(queues: Sequence[QueueEnd], *, with_gpus: bool = False) -> Iter
             continue
         rows = [
             (
-                "  " * depth + queue.name,
+                "  " * depth + queue.name + " (quota-only)" * queue.is_quota_only,
                 _amount(queue.quota[kind], kind),
                 _amount(queue.limit[kind], kind),
                 *([_amount(queue.fair_share[kind], kind)] if has_shares else []),

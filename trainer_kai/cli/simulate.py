@@ -51,6 +51,12 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_site(parser: argparse.ArgumentParser) -> None:
     """Add what the processes of a site are told as well."""
     parser.add_argument("--actions", metavar="NAMES", help="such as allocate,reclaim")
+    parser.add_argument(
+        "--victims",
+        choices=("kai", "least-work-lost", "fewest-units"),
+        default="kai",
+        help="who loses something first when others take it back (kai)",
+    )
     site = "as the processes of the site are told"
     parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
     parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
@@ -156,6 +162,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         stats=args.stats,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
+        victims=args.victims,
     )
 
 

@@ -51,6 +51,7 @@ class Options:
     stuck_in_releasing_s: int = 120
     scheduler_name: str = ""  # none: the shard's, or ours
     default_queue: str = DEFAULT_QUEUE
+    victims: str = "kai"
     stats: bool = False
 
 
@@ -94,7 +95,7 @@ def simulate(
 def prepare(documents: Iterable[Document], options: Options) -> Scene:
     """Read the objects, and make what is missing of their groups and pods."""
     given = read_objects(documents)
-    site = site_of(given, options.actions, options.scheduler_name)
+    site = site_of(given, options.actions, options.scheduler_name, options.victims)
     rules = Rules("bundled", site.scheduler_name, options.default_queue)
     group_workloads(given, rules)
     terms = Terms(

@@ -5,6 +5,7 @@ An action that there is not is refused by name.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from scheduler.core.policy import Policies
@@ -36,7 +37,9 @@ class Site(NamedTuple):
     notes: tuple[str, ...]
 
 
-def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> Site:
+def site_of(
+    given: Given, actions: Sequence[str], scheduler_name: str = "", victims: str = "kai"
+) -> Site:
     """Combine what a snapshot says, what a shard says, and what was asked for; the last wins."""
     faults = [*_too_many(given), *_in_vain(given, actions)]
     if faults:
@@ -44,12 +47,7 @@ def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> S
     layers = [shard for _, shard in (*given.configs, *given.shards)]
     choice = _combined(layers)
     if actions:
-        choice = Choice(
-            choice.plugins,
-            choice.gpu_placement,
-            choice.cpu_placement,
-            {name: name in actions for name in ACTIONS},
-        )
+        choice = replace(choice, actions={name: name in actions for name in ACTIONS})
     notes = [*choice_faults(choice)]
     known = {name: it for name, it in choice.plugins.items() if name in PLUGINS}
     for document, shard in given.shards:
@@ -58,8 +56,8 @@ def site_of(given: Given, actions: Sequence[str], scheduler_name: str = "") -> S
     told = [shard.spec.args.get("scheduler-name", "") for shard in layers]
     name = next(filter(None, (scheduler_name, *reversed(told))), SCHEDULER_NAME)
     told = [shard.spec.args.get(_MOST_MOVED, "") for shard in layers]
-    most = next((int(it) for it in reversed(told) if _NUMBER.fullmatch(it)), Choice().most_moved)
-    chosen = Choice(known, choice.gpu_placement, choice.cpu_placement, choice.actions, most)
+    most = next((int(it) for it in reversed(told) if _NUMBER.fullmatch(it)), choice.most_moved)
+    chosen = replace(choice, plugins=known, most_moved=most, victims=victims)
     return Site(choose(chosen), name, tuple(notes))
 
 

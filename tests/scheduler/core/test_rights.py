@@ -41,8 +41,8 @@ def rows_of(queues: Sequence[T]) -> list[Row]:
     ]
 
 
-def rights_of(rows: Sequence[Row], claim: Claim) -> Rights:
-    """Return what a claim may take."""
+def rights_of(rows: Sequence[Row], claim: Claim, goals: Sequence[bool] = ()) -> Rights:
+    """Return what a claim may take; *goals* say of queues whether their children get to quotas."""
     above, quota, limit, due, has, fixed = zip(*rows, strict=True)
     columns = [np.array(column, dtype=np.int64) for column in (quota, limit, has, fixed)]
     queues = Queues(
@@ -56,6 +56,7 @@ def rights_of(rows: Sequence[Row], claim: Claim) -> Rights:
         allocated=columns[2],
         fixed=columns[3],
         requested=columns[2],
+        is_quota_only=tuple(goals),
     )
     return Rights(Bounds(queues, np.array(due, dtype=np.float64)), Usage(queues), claim)
 
@@ -135,6 +136,35 @@ def test_who_comes_into_question(case: Case[tuple[T, T, int], bool]) -> None:
     """Whoever has more than it may count on; what that is depends on the claimant."""
     theirs, mine, number = case.given
     assert rights_of(rows_of([theirs, mine]), gpus(1, number)).concerns(0) is case.want
+
+
+# who of those above says quota-only, and what is asked for -> whether the other queue may lose
+GOALS: list[Case[tuple[str, int], bool]] = [
+    Case("nobody says so: it gets as far as its share", ("", 3), want=True),
+    Case("who is above both says so: no further than its quota", ("above", 3), want=False),
+    Case("as far as that", ("above", 2), want=True),
+    Case("who is further up", ("top", 3), want=True),
+    Case("who is beside what is above both", ("beside", 3), want=True),
+    Case("itself", ("mine", 3), want=True),
+]
+
+
+@pytest.mark.parametrize("case", GOALS, ids=ids)
+def test_how_far_it_gets(case: Case[tuple[str, int], bool]) -> None:
+    """As the queue just above those that are compared says."""
+    said, number = case.given
+    names = ("theirs", "mine", "above", "top", "beside")
+    theirs, mine = T(above=2, has=5, due=4), T(above=2, due=4, quota=2)
+    rows = rows_of([theirs, mine, T(above=3, has=5), T(has=5), T(above=3)])
+    rights = rights_of(rows, gpus(1, number), [name == said for name in names])
+    assert rights.concerns(0) is case.want
+
+
+def test_between_departments_their_own_goals_do_not_count() -> None:
+    """They are at the top, where there is nobody to say so."""
+    theirs, mine = T(above=2, has=5, due=4), T(above=3, due=4)
+    rows = rows_of([theirs, mine, T(has=5, due=4), T(due=4)])
+    assert rights_of(rows, gpus(1, 3), [True] * 4).concerns(0)
 
 
 def test_only_what_is_asked_for_makes_somebody_come_into_question() -> None:
@@ -276,11 +306,13 @@ def test_it_agrees_with_plain_loops(data: st.DataObject) -> None:
     asked, is_fixed = data.draw(ASKED), data.draw(st.booleans())
     patience = data.draw(st.sampled_from([Fraction(1), Fraction(3, 2)]))
     plain: list[reference.Queue] = []
-    for above, quota, limit, due, has, fixed in rows:
+    goals = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    for (above, quota, limit, due, has, fixed), is_only in zip(rows, goals, strict=True):
         up = None if above == NONE else plain[above]
-        plain.append(reference.Queue(up, quota, limit, due, list(has), list(fixed)))
+        goal = "quota-only" if is_only else "fair-share"
+        plain.append(reference.Queue(up, quota, limit, due, list(has), list(fixed), goal))
 
-    rights = rights_of(rows, Claim(mine, asked, is_fixed))
+    rights = rights_of(rows, Claim(mine, asked, is_fixed), goals)
     taking = Taking(rights)
     spared = data.draw(st.lists(st.sampled_from(blocks), max_size=3)) if blocks else []
     for queue, amounts in spared:

@@ -64,6 +64,11 @@ FAULTS: list[Case[Choice, list[str]]] = [
         arguments("nodeplacement", cpu="heap"),
         ["placement 'heap' of cpu is unknown: binpack or spread"],
     ),
+    Case(
+        "an order of victims that there is not",
+        Choice(victims="oldest"),
+        ["order of victims 'oldest' is unknown; there are kai, least-work-lost, fewest-units"],
+    ),
     Case("a number", arguments("proportion", kValue="0.5"), []),
     Case(
         "no number",

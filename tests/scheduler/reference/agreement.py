@@ -13,9 +13,11 @@ Obj: TypeAlias = dict[str, Any]
 Simulate: TypeAlias = Callable[[Sequence[Obj]], Mapping[str, Any]]
 
 
-def difference(objects: Sequence[Obj], simulate: Simulate, then: Sequence[str] = ()) -> str:
+def difference(
+    objects: Sequence[Obj], simulate: Simulate, then: Sequence[str] = (), victims: str = "kai"
+) -> str:
     """Return what the reference and the simulation decide differently; nothing if they agree."""
-    want = as_text(allocate(objects, then=then))
+    want = as_text(allocate(objects, then=then, victims=victims))
     got = as_text(read_document(simulate(objects), want["fairShare"]))
     lines = []
     for topic in want:
@@ -41,19 +43,25 @@ def smallest(objects: Sequence[Obj], differs: Callable[[Sequence[Obj]], bool]) -
     return kept
 
 
-def told(seed: int, objects: Sequence[Obj], simulate: Simulate, then: Sequence[str] = ()) -> str:
+def told(
+    seed: int,
+    objects: Sequence[Obj],
+    simulate: Simulate,
+    then: Sequence[str] = (),
+    victims: str = "kai",
+) -> str:
     """Return all there is to say about a difference."""
 
     def differs(some: Sequence[Obj]) -> bool:
-        return bool(difference(some, simulate, then))
+        return bool(difference(some, simulate, then, victims))
 
     few = smallest(objects, differs)
     return "\n".join(
         [
             f"seed {seed}",
-            difference(objects, simulate, then),
+            difference(objects, simulate, then, victims),
             f"of {len(objects)} objects {len(few)} are enough:",
-            difference(few, simulate, then),
+            difference(few, simulate, then, victims),
             yaml.safe_dump_all(few, sort_keys=False),
         ]
     )

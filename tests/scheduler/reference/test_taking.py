@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.scheduler.reference.agreement import difference, told
-from tests.support.reference import TooMany, allocate, random_cluster
+from tests.support.reference import TooMany, allocate, lent_cluster, random_cluster
 from trainer_kai.cli.simulation import Options, simulate
 
 _SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
@@ -20,9 +20,9 @@ _STEP: Final = max(60, _SEEDS // 50)
 _THEN: Final = ("reclaim", "preempt")
 
 
-def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+def play(objects: Sequence[dict[str, Any]], victims: str = "kai") -> Mapping[str, Any]:
     """Ask the product."""
-    return simulate(objects, Options(actions=("allocate", *_THEN)))
+    return simulate(objects, Options(actions=("allocate", *_THEN), victims=victims))
 
 
 @pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
@@ -41,6 +41,40 @@ def test_reference_and_product_take_alike(first: int, timed: bool) -> None:
             pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.9 * _STEP
     assert timed or evicting >= 0.05 * _STEP  # fewer where many are protected
+
+
+@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS // 4, _STEP))
+@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
+def test_they_take_alike_whatever_is_chosen(first: int, victims: str) -> None:
+    """Whoever would lose something first, and however far queues get."""
+
+    def chosen(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+        return play(objects, victims)
+
+    others = 0
+    for seed in range(first, first + _STEP):
+        objects = lent_cluster(Random(seed))
+        found = allocate(objects, then=_THEN, victims=victims).evictions
+        others += found != allocate(objects, then=_THEN).evictions
+        if difference(objects, chosen, _THEN, victims):
+            pytest.fail(told(seed, objects, chosen, _THEN, victims), pytrace=False)
+    assert others >= (0.03 * _STEP if victims != "kai" else 0)
+
+
+@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS // 8, _STEP))
+@pytest.mark.parametrize("goal", ["fair-share", "quota-only"])
+@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
+def test_it_ends_whatever_is_chosen(first: int, goal: str, victims: str) -> None:
+    """Whoever loses something first, and however far queues get."""
+    options = Options(cycles=10, victims=victims)
+    for seed in range(first, first + _STEP, 2):
+        objects = lent_cluster(Random(seed))
+        for one in objects:
+            if one["kind"] == "Queue":
+                one["metadata"]["annotations"] = {"trainer-kai.dev/reclaim-goal": goal}
+        cycles = simulate(objects, options)["cycles"][7:]
+        moves = [(cycle["evictions"], cycle["binds"]) for cycle in cycles]
+        assert moves == [([], [])] * 3, f"seed {seed}"
 
 
 @pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))

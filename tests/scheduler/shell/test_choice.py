@@ -5,6 +5,7 @@ import pytest
 from scheduler.core.policy import Seats
 from scheduler.policies.quota import within_limit
 from scheduler.policies.registry import choose
+from scheduler.policies.victims import VICTIMS
 from scheduler.shell.choice import choice_of, gpu_resources_of
 from tests.support.snapshots import shape
 from trainer_kai.errors import ConfigError
@@ -24,6 +25,13 @@ def test_what_a_running_scheduler_leaves_to_its_warden() -> None:
     assert choose(choice_of(Policies())).actions == ("allocate", "reclaim", "preempt")
 
 
+def test_a_site_may_take_nothing_from_anybody() -> None:
+    """It says what is to be done; what a running scheduler cannot do is told by name."""
+    assert choose(choice_of(Policies(actions="allocate"))).actions == ("allocate",)
+    with pytest.raises(ConfigError, match=r"'consolidation' is none; there are allocate, reclaim"):
+        choice_of(Policies(actions="allocate, consolidation"))
+
+
 def test_a_policy_can_be_left_out() -> None:
     """With blanks between the names or without."""
     policies = choose(choice_of(Policies(disabled="elastic, proportion", past_use_weight=0.5)))
@@ -41,6 +49,14 @@ def test_placement_of_each_kind(placement: str, *, likes_room: bool) -> None:
 
     assert (score(shape(gpu=1), empty) > score(shape(gpu=1), full)) is likes_room
     assert score(shape(), full) > score(shape(), empty)
+
+
+def test_who_loses_first() -> None:
+    """As KAI has it, unless a site says otherwise."""
+    settings = Policies.model_validate({"victims": "least-work-lost"})
+
+    assert choose(choice_of(Policies())).victims is None
+    assert choose(choice_of(settings)).victims is VICTIMS["least-work-lost"]
 
 
 def test_an_unknown_policy_is_told_with_the_right_ones() -> None:

@@ -44,6 +44,52 @@ def test_no_bound() -> None:
     assert (found.priority, found.usage.tolist()) == ((7,), [[0.0] * 3])
 
 
+def _aims(goal: str | None) -> dict[str, Any]:
+    notes = {} if goal is None else {"annotations": {"trainer-kai.dev/reclaim-goal": goal}}
+    return queue("b", meta=notes)
+
+
+_NO_GOAL = (
+    "queue b: annotation trainer-kai.dev/reclaim-goal is 'Quota', and must be fair-share or "
+    "quota-only: it counts as the former"
+)
+
+# what a queue says of reclaim below it -> whether that ends at quotas, and what is told
+GOALS: list[Case[str | None, tuple[tuple[bool, ...], list[str]]]] = [
+    Case("nothing", None, ((), [])),
+    Case("as KAI has it", "fair-share", ((), [])),
+    Case("quotas only", "quota-only", ((True, False), [])),
+    Case("what cannot be meant", "Quota", ((), [_NO_GOAL])),
+]
+
+
+@pytest.mark.parametrize("case", GOALS, ids=ids)
+def test_goals(case: Case[str | None, tuple[tuple[bool, ...], list[str]]]) -> None:
+    """The queue goes on with what cannot be meant."""
+    found = encoded(_aims(case.given))
+    told = [one.message for one in found.strays]
+    assert (found.snapshot.queues.names, bar_of(encoded(_aims("x"), pod("p")), "pg-p-p")) == (
+        ("b", "q"),
+        None,
+    )
+    assert (found.snapshot.queues.is_quota_only, told) == case.want
+
+
+def test_another_goal_is_heard() -> None:
+    """Though nothing else of the queue has changed."""
+    rows = [
+        QueueRows({"b": cluster(_aims(goal)).queues["b"]})
+        for goal in (None, "fair-share", "quota-only")
+    ]
+    others = [cluster(_aims(goal)).queues for goal in (None, "quota-only")]
+    known = [{"b": one["b"]} for one in others]
+    assert [[one.are_of(it) for it in known] for one in rows] == [
+        [True, False],
+        [True, False],
+        [False, True],
+    ]
+
+
 def test_rows_are_by_age_then_uid() -> None:
     """And parents are rows."""
     old = {"creationTimestamp": "2025-01-01T00:00:00Z"}

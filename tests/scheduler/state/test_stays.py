@@ -1,10 +1,11 @@
-"""From whom nobody may take anything, and why (rule 36)."""
+"""From whom nobody may take anything, and why (rule 36); and when it saved its work (33a)."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from scheduler.core.model import Unit
 from scheduler.state.live import Live
 from scheduler.state.news import ANY, NOTHING
 from scheduler.state.terms import Terms
@@ -79,6 +80,37 @@ def test_of_others_it_is_nobodys_business() -> None:
     assert unit_of(found, "g").stays == ""
 
 
+# the annotation -> when work was saved, in seconds after 08:00
+SAVED: list[Case[str, int]] = [
+    Case("in UTC", "2026-01-05T08:00:07Z", 7),
+    Case("elsewhere", "2026-01-05T09:00:07+01:00", 7),
+    Case("parts of seconds are cut", "2026-01-05T08:00:07.9Z", 7),
+    Case("it is still to come", "2999-01-05T08:00:00Z", 30704918400),
+    Case("before all time", "1960-01-01T00:00:00Z", -1767600000),
+    Case("no time", "yesterday", -1767600000),
+    Case("nothing", "", -1767600000),
+]
+
+
+@pytest.mark.parametrize("case", SAVED, ids=ids)
+def test_when_work_was_saved(case: Case[str, int]) -> None:
+    """A TrainJob says it; what cannot be meant is as if it were not there."""
+    notes = {"annotations": {"trainer-kai.dev/last-checkpoint": case.given}}
+    found = encoded(*running(jobset(), trainjob(notes)))
+
+    assert unit_of(found, "g").saved == 1767600000 + case.want
+
+
+def test_work_is_saved_again() -> None:
+    """Nobody plans anew for it, and the next plan knows it."""
+    house = House()
+    house.tell(trainjob())
+    assert house.unit.saved == 0
+    notes = {"annotations": {"trainer-kai.dev/last-checkpoint": "2026-01-05T08:00:07Z"}}
+    assert house.tell(trainjob(notes)) == NOTHING
+    assert house.unit.saved == 1767600007
+
+
 class House:
     """What a scheduler knows that is told one thing after the other."""
 
@@ -96,11 +128,16 @@ class House:
         return self.live.put(getattr(self.live.cluster, shelf), name, None if is_gone else one)
 
     @property
-    def stays(self) -> str:
-        """Return why the unit stays."""
+    def unit(self) -> Unit:
+        """Return the unit."""
         found = self.live.snapshot()
         self.live.check()
-        return unit_of(found, "g").stays
+        return unit_of(found, "g")
+
+    @property
+    def stays(self) -> str:
+        """Return why the unit stays."""
+        return self.unit.stays
 
 
 def test_who_claims_hears_of_a_change() -> None:

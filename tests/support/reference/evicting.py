@@ -14,6 +14,7 @@ from tests.support.reference.things import Cluster, Leaf, Part, Pod, Unit
 from tests.support.reference.times import is_protected
 from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
 from tests.support.reference.turns import next_unit, over_capacity, queue_rank, unit_rank
+from tests.support.reference.victims import in_order
 
 __all__ = ["MOST", "Block", "TooMany", "blocks_of", "evict", "first", "line_of", "take_back"]
 
@@ -84,8 +85,7 @@ def _claim(
     spared: set[Unit],
 ) -> list[Pod] | None:
     """Return who goes for a unit, nobody if what is left is enough; None if it gets nothing."""
-    pods = chunk(unit.root)
-    asked = _sum(pods)
+    asked = _sum(chunk(unit.root))
     known = _queues(cluster)
     if action == "reclaim" and not rights.has_claim(
         known[unit.queue], asked, is_fixed=not unit.preemptible
@@ -99,7 +99,7 @@ def _claim(
         return None
     if len(found) > MOST:
         raise TooMany
-    line = line_of(cluster, found)
+    line = in_order(cluster, line_of(cluster, found), asked)
 
     def does(some: tuple[int, ...]) -> bool:
         blocks = [line[rank] for rank in some]
@@ -186,6 +186,7 @@ def _queues(cluster: Cluster) -> dict[str, rights.Queue]:
             (queue.fair[0], queue.fair[1], queue.fair[2]),
             [*queue.allocated],
             [*queue.fixed],
+            queue.goal,
         )
     for name, queue in cluster.queues.items():
         known[name].above = known.get(queue.parent)

@@ -31,14 +31,18 @@ class Outcome:
 
 
 def allocate(
-    objects: Iterable[Mapping[str, Any]], now: str = "", then: Sequence[str] = ()
+    objects: Iterable[Mapping[str, Any]],
+    now: str = "",
+    then: Sequence[str] = (),
+    victims: str = "kai",
 ) -> Outcome:
     """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
 
     *then* are further actions, of reclaim and preempt, or consolidation alone; `TooMany` says that
-    they are too much work.
+    they are too much work. *victims* is who loses something first.
     """
     cluster = read(list(objects), now)
+    cluster.victims = victims
     share_out(cluster)
     outcome = Outcome()
     playing = []

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from tests.support.reference.amounts import added, asked, axes, parsed, subtracted
 from tests.support.reference.grouping import read_units
 from tests.support.reference.things import Cluster, Machine, Pod, Queue
+from tests.support.reference.times import saved
 
 __all__ = ["read"]
 
@@ -45,18 +46,24 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
         now=at,
     )
     foreign = [job for job in by_kind.get("TrainJob", ()) if _is_foreign(job)]
-    names = {(job["metadata"]["namespace"], job["metadata"]["name"]) for job in foreign}
+    names = {_name(job) for job in foreign}
     for group in by_kind.get("PodGroup", ()):
         meta = group["metadata"]
         owners = {(meta["namespace"], one["name"]) for one in meta.get("ownerReferences", ())}
         for unit in cluster.units:
             if unit.uid == meta["uid"]:
                 unit.stays = bool(owners & names)
+                own = [job for job in by_kind.get("TrainJob", ()) if _name(job) in owners]
+                unit.saved = "".join(saved(job) for job in own)
     # What exists later may be put on nodes too, and others must see it there.
     cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
     _connect(cluster)
     _hold(cluster)
     return cluster
+
+
+def _name(one: Obj) -> tuple[str, str]:
+    return one["metadata"]["namespace"], one["metadata"]["name"]
 
 
 def _is_foreign(job: Obj) -> bool:
@@ -157,6 +164,7 @@ def _queue(raw: Obj) -> Queue:
             Fraction(str(resources.get(name, {}).get("overQuotaWeight", 0)))
             for name in ("cpu", "memory", "gpu")
         ),
+        goal=meta.get("annotations", {}).get("trainer-kai.dev/reclaim-goal", ""),
         preempt_min=spec.get("preemptMinRuntime", ""),
         reclaim_min=spec.get("reclaimMinRuntime", ""),
     )

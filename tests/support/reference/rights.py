@@ -21,6 +21,7 @@ class Queue:
     due: Asked
     has: list[int] = field(default_factory=lambda: [0, 0, 0])
     fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
+    goal: str = "fair-share"  # of reclaim among those below it
 
     def way_up(self) -> list["Queue"]:
         """Return it and all above it."""
@@ -66,9 +67,11 @@ def _compared(mine: Queue, theirs: Queue) -> tuple[Queue, Queue]:
 
 
 def comes_into_question(mine: Queue, asked: Asked, theirs: Queue) -> bool:
-    """Rule 30."""
+    """Rules 30 and 30a."""
     mine, theirs = _compared(mine, theirs)
     if mine.is_over_quota(_plus(mine.has, asked)):
+        if mine.above is not None and mine.above.goal == "quota-only":
+            return False
         return theirs.is_over_share(theirs.has)
     kinds = [kind for kind in _KINDS if asked[kind] > 0 and theirs.quota[kind] != -1]
     if any(theirs.has[kind] > theirs.quota[kind] for kind in kinds):

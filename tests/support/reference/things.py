@@ -85,6 +85,7 @@ class Unit:
     is_held: bool = False  # that is what keeps it from taking something
     stays: bool = False  # somebody else looks after its TrainJob
     began: str = ""  # when it began to run, where that is known
+    saved: str = ""  # when it saved its work last, where it says so
     has_strays: bool = False  # pods wait that name a sub-group which it does not have
 
     @property
@@ -120,6 +121,7 @@ class Queue:
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
+    goal: str = ""  # of reclaim among those below it
     preempt_min: str = ""
     reclaim_min: str = ""
 
@@ -134,6 +136,7 @@ class Cluster:
     queues: dict[str, Queue]
     total: Axes
     now: str
+    victims: str = "kai"
 
     def way_up(self, name: str) -> list[Queue]:
         """Return a queue and those above it."""

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from tests.support.reference.things import Cluster, Pod, Queue, Unit
 
-__all__ = ["began", "is_patient", "is_protected"]
+__all__ = ["began", "is_patient", "is_protected", "saved", "seconds_between"]
 
 Obj: TypeAlias = Mapping[str, Any]
 
@@ -34,6 +34,21 @@ def began(group: Obj, pods: list[tuple[Obj, Pod]]) -> str:
         if one["type"] == "PodScheduled" and one["status"] == "True"
     ]
     return min(placed, default="")
+
+
+def saved(job: Obj) -> str:
+    """Return when a TrainJob says that it saved its work, or nothing."""
+    text = job["metadata"].get("annotations", {}).get("trainer-kai.dev/last-checkpoint", "")
+    try:
+        _moment(text)
+    except ValueError:
+        return ""
+    return str(text)
+
+
+def seconds_between(one: str, other: str) -> int:
+    """Return how many seconds pass from one moment to another."""
+    return int((_moment(other) - _moment(one)).total_seconds())
 
 
 def is_protected(cluster: Cluster, action: str, claimant: Unit, loser: Unit) -> bool:

@@ -66,7 +66,27 @@ def test_a_program_gets_numbers() -> None:
         "limit": {"cpu": None, "memory": None, "gpu": 12},
         "allocated": {"cpu": 1.5, "memory": 2 * 2**30, "gpu": 9.5},
         "requested": {"cpu": 3, "memory": 2 * 2**30, "gpu": 12},
+        "reclaimGoal": "fair-share",
     }
+
+
+def test_how_far_reclaim_gets_below_a_queue() -> None:
+    """It is shown where it is not as KAI has it, and told where it cannot be meant."""
+    goals = ("quota-only", "half")
+    aims = [{"trainer-kai.dev/reclaim-goal": goal} for goal in goals]
+    fields = [{**queue(name, 1), "status": STATUS} for name in "ab"]
+    for one, notes in zip(fields, aims, strict=True):
+        one["metadata"] = {**one["metadata"], "annotations": notes}
+    ends, told = read_queues(queues(*fields))
+
+    assert [line.split("  ")[0] for line in as_text(ends).splitlines()] == [
+        *("GPUS", "a (quota-only)", "b")
+    ]
+    assert [it["reclaimGoal"] for it in as_json(ends)["queues"]] == ["quota-only", "fair-share"]
+    assert len(told) == 1
+    assert told[0].startswith(
+        "left aside: queue b: annotation trainer-kai.dev/reclaim-goal is 'half'"
+    )
 
 
 def test_what_cannot_be_read_is_named() -> None:

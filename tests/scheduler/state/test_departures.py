@@ -1,0 +1,61 @@
+"""What whoever leaves is told: for whom, why, and how much work is lost."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.decision import Action, Eviction
+from scheduler.core.model import NONE
+from scheduler.state.departures import departure_of
+from tests.support.case import Case, ids
+from tests.support.clusters import encoded, group, node, pod
+
+LEAVES = "ns/mine gets its room: its priority is 50, and here it is 50"
+
+# GPU-seconds, and the order -> what is said beyond why
+LOST: list[Case[tuple[int, str], str]] = [
+    Case("nothing", (0, ""), ""),
+    Case("one second", (1, ""), "; 1 GPU-second since its start is lost"),
+    Case("seconds", (119, ""), "; 119 GPU-seconds since its start are lost"),
+    Case("minutes", (120, ""), "; 2 GPU-minutes since its start are lost"),
+    Case("minutes, cut", (7199, ""), "; 119 GPU-minutes since its start are lost"),
+    Case("hours", (7200, ""), "; 2 GPU-hours since its start are lost"),
+    Case("why these", (0, "the oldest go first"), "; the oldest go first"),
+    Case(
+        "both",
+        (8000, "the oldest go first"),
+        "; 2 GPU-hours since its start are lost; the oldest go first",
+    ),
+]
+
+
+def told(claimant: int = 0, **more: Any) -> str:
+    """Return what a group is told that leaves."""
+    start = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T08:00:00Z"}}
+    theirs = group("theirs", minMember=1, meta=start)
+    found = encoded(
+        node("a"), group("mine"), pod("m", "mine"), theirs, pod("t", "theirs", node="a")
+    )
+    rows = [key.name for key in found.units]
+    one = Eviction(
+        units=(rows.index("theirs"),),
+        pods=(),
+        is_whole=True,
+        action=Action.PREEMPT,
+        claimant=claimant if claimant == NONE else rows.index("mine"),
+        **more,
+    )
+    return departure_of(found, one).why
+
+
+@pytest.mark.parametrize("case", LOST, ids=ids)
+def test_how_much_work_is_lost(case: Case[tuple[int, str], str]) -> None:
+    """In the largest unit of which there are two."""
+    work, order = case.given
+    assert told(work_lost=work, order=order) == LEAVES + case.want
+
+
+def test_who_leaves_for_nobody_is_told_too() -> None:
+    """Stale units lose work as well."""
+    words = "it has lacked some of its pods for too long; 5 GPU-seconds since its start are lost"
+    assert told(NONE, work_lost=5) == words
