@@ -184,6 +184,8 @@ class Kept(NamedTuple):
     until: int = 0  # before when it may not, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that let too few pods go
     held_up: HeldUp | None = None
+    is_cut: bool = False  # not everybody was looked at who could lose something
+    is_withheld: bool = False  # nobody was, because enough was taken for now
 
 
 NOTHING: Final = Kept()

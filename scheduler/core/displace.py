@@ -170,17 +170,14 @@ class Displacement:
         allocation, units = self.allocation, self.allocation.snapshot.units
         left = {row for row, one in allocation.rejections.items() if _is_curable(one)}
         left &= allocation.next.keys() - self._losers
-        if self._is_spent():
-            self.stats["withheld"] = len(left)
-            return
         turns = allocation.turns(left)
         while (row := turns.pop()) is not None:
             if self._is_spent():
-                self.stats["withheld"] = len(left)
+                self._withhold(left)
                 return
             left.remove(row)
             made = len(self.evictions)
-            self.vain.refused_by.clear()
+            self.vain.search()
             yield row
             lost = {unit for one in self.evictions[made:] for unit in one.units}
             if left & lost:  # who loses something takes nothing
@@ -188,6 +185,11 @@ class Displacement:
                 turns = allocation.turns(left)
             for queue in {units[unit].queue for unit in lost}:
                 turns.touch(queue)
+
+    def _withhold(self, claimants: Collection[int]) -> None:
+        self.stats["withheld"] = len(claimants)
+        for row in claimants:
+            self.vain.keep(row, Kept(is_withheld=True))
 
     def _is_spent(self) -> bool:
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
@@ -255,7 +257,8 @@ class Displacement:
             self.stats["searches"] += 1
             self.stats["trials"] += gone.trials
             self.stats["sets"] += choice.tried
-            self.stats["cut"] += choice.is_cut or gone.is_cut
+            self.vain.is_cut = choice.is_cut or gone.is_cut
+            self.stats["cut"] += self.vain.is_cut
             if choice.ranks is None or gone.is_cut:  # cut: somebody might be spared
                 return False
             blocks = [gone.blocks[rank] for rank in choice.ranks]

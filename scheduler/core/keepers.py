@@ -83,6 +83,8 @@ def both(one: Kept, other: Kept) -> Kept:
         until=earlier.until,
         budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
         held_up=one.held_up or other.held_up,
+        is_cut=one.is_cut or other.is_cut,
+        is_withheld=one.is_withheld or other.is_withheld,
     )
 
 

@@ -28,6 +28,10 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
         names = [snapshot.budgets.names[it] for it in kept.budgets]
         more = ", …" if names[_MOST_TOLD:] else ""
         yield f"Too few pods may go by PodDisruptionBudget {', '.join(names[:_MOST_TOLD])}{more}"
+    if kept.is_cut:
+        yield "Not all that others could give back was looked at: that ended at a limit"
+    if kept.is_withheld:
+        yield "Nobody claims anything for now: enough was taken from others within a minute"
     if kept.is_patient:
         unit = snapshot.units[rejection.unit]
         words = f" of {unit.patience}" if unit.patience else ""

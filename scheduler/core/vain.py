@@ -17,7 +17,8 @@ class Vain:
     """By unit, as far as anybody claimed in vain."""
 
     def __init__(self, allocation: Allocation) -> None:
-        self.refused_by: Final[set[int]] = set()  # budgets, in the last search
+        self.refused_by: Final[set[int]] = set()  # budgets, in the last search,
+        self.is_cut = False  # and whether that ended at a limit
         self._allocation: Final = allocation
         self._kept: Final[dict[int, Kept]] = {}
 
@@ -38,9 +39,15 @@ class Vain:
     def why(self, ask: Callable[[], Kept]) -> Kept:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
         if not self.is_any:
-            return NOTHING
+            return Kept(is_cut=True) if self.is_cut else NOTHING
         kept = ask()
-        return kept._replace(budgets=tuple(sorted({*kept.budgets, *self.refused_by})))
+        budgets = tuple(sorted({*kept.budgets, *self.refused_by}))
+        return kept._replace(budgets=budgets, is_cut=self.is_cut)
+
+    def search(self) -> None:
+        """Begin to look for somebody who could lose something."""
+        self.refused_by.clear()
+        self.is_cut = False
 
     def keep(self, row: int, kept: Kept) -> None:
         """Take note of why a unit takes nothing."""

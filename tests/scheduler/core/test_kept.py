@@ -6,7 +6,7 @@ from typing import Any
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
 from scheduler.core.model import NONE, Budgets, Group, Leaf, Snapshot, Verdict
-from scheduler.core.plan import plan
+from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, Queue, shape
 
@@ -177,3 +177,12 @@ def test_who_takes_something_is_told_nothing() -> None:
     builder.gang(1, ONE, queue="a", stays="x")
     builder.gang(1, ONE, queue="b")
     assert said(builder.snapshot(), 2)[1] == ""
+
+
+def test_who_waits_because_enough_was_taken_is_told() -> None:
+    """Nobody is looked at any more; while there is something left nobody is told."""
+    snapshot = lent().snapshot()
+    (one,) = plan(snapshot, POLICIES, Limits(evictable_gpus=0)).rejections
+    assert explain(snapshot, one).endswith("enough was taken from others within a minute")
+    rest = plan(snapshot, POLICIES, Limits(evictable_gpus=1)).rejections
+    assert not [it for it in rest if "enough was taken" in explain(snapshot, it)]

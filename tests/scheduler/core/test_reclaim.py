@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.core.check import violations
 from scheduler.core.decision import HeldUp, Plan
+from scheduler.core.explain import explain
 from scheduler.core.model import Cause, Leaf, Require, Slot, Snapshot
 from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
@@ -286,6 +287,7 @@ def test_after_so_many_trials_nothing_is_taken() -> None:
     snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=np.zeros((150, 1), np.int32)))
     answer = plan(snapshot, POLICIES)
     assert (told(answer), answer.stats.cut) == ("", 1)
+    assert "that ended at a limit" in explain(snapshot, answer.rejections[-1])
 
 
 def test_a_plan_that_tried_everybody_goes_on() -> None:
