@@ -33,7 +33,7 @@ class Breaker:
         return size - self._taken
 
     def take(self, gpus: int) -> None:
-        """Take note that so many were taken."""
-        if gpus and not self._taken:
+        """Take note that so many were taken; below zero, that they were not after all."""
+        if gpus > 0 and not self._taken:
             self._since_s = self._clock.monotonic_s()
-        self._taken += gpus
+        self._taken = max(0, self._taken + gpus)

@@ -13,7 +13,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
@@ -31,7 +31,12 @@ from trainer_kai.kube.errors import ApiError, Conflict, NotFound, Throttled, Una
 from trainer_kai.kube.request import Write
 from trainer_kai.metrics import Metrics
 
-__all__ = ["FIELD_MANAGER", "Carrier"]
+__all__ = ["FIELD_MANAGER", "Carrier", "Departs", "Plans"]
+
+# Has those of some orders go, if these still stand; returns who does not, and if for a while.
+Departs: TypeAlias = Callable[
+    [UnitOrders, Callable[[], bool]], Awaitable[tuple[tuple[Departure, ...], bool]]
+]
 
 FIELD_MANAGER: Final = "trainer-kai-scheduler"
 
@@ -45,6 +50,18 @@ _HELD: Final = Write(field_manager=FIELD_MANAGER)
 _PROMISED: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
 
 
+class Plans(Protocol):
+    """Whoever plans."""
+
+    def again(self) -> None:
+        """Plan again."""
+        ...
+
+    def give_back(self, gpus: int) -> None:
+        """Take note that some were not taken after all."""
+        ...
+
+
 @dataclass
 class _Line:
     """What is to be done for one unit: one after the other, for each relies on the one before."""
@@ -55,14 +72,14 @@ class _Line:
 
 
 class Carrier:
-    """One for as long as we lead; *again* asks for a plan."""
+    """One for as long as we lead."""
 
     def __init__(
         self,
         client: Client,
         live: Live,
-        depart: Callable[[Key, tuple[Departure, ...]], Awaitable[bool]],
-        again: Callable[[], None],
+        depart: Departs,
+        plans: Plans,
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
@@ -70,7 +87,7 @@ class Carrier:
         self._live = live
         self._claims = Claims(live.cluster)
         self._depart = depart
-        self._again = again
+        self._plans = plans
         self._metrics = metrics
         self._log = log
         self._window = Window(client.clock)
@@ -86,7 +103,7 @@ class Carrier:
             async with line.turn:
                 if line.failures == failures:
                     await self._carry(orders, line)
-                elif not orders.binds and orders.hold is not None:
+                elif orders.hold is not None and not (orders.binds or orders.nominations):
                     self._live.keep_again(orders.group, orders.hold)
                 else:  # it was decided as if what has failed meanwhile had been done
                     self._forget(orders)
@@ -98,6 +115,7 @@ class Carrier:
     async def _carry(self, orders: UnitOrders, line: _Line) -> None:
         if orders.hold is not None and not await self._hold(orders.group, orders.hold):
             line.failures += 1
+            self._let_stay(orders, orders.departures)
             pods = [it.pod for it in (*orders.binds, *orders.nominations)]
             if pods:
                 self._rest(orders.group, *pods)
@@ -106,9 +124,12 @@ class Carrier:
             return
         async with asyncio.TaskGroup() as group:
             binds = [group.create_task(self._bind(*it)) for it in orders.binds]
-            promises = [group.create_task(self._promise(*it)) for it in orders.nominations]
+            promised = zip(orders.nominations, orders.uids, strict=True)
+            promises = [group.create_task(self._promise(*it, uid)) for it, uid in promised]
         if orders.departures:
-            await self._send_off(orders, is_promised=all(task.result() for task in promises))
+            line.failures += not await self._send_off(
+                orders, is_promised=all(task.result() for task in promises)
+            )
         if not all(task.result() for task in binds):
             line.failures += 1
             self._live.hold(orders.group, orders.hold)  # whoever was refused still has its slot
@@ -116,24 +137,46 @@ class Carrier:
             await self._hold(orders.group, orders.let_go)  # or else it is let go when it is seen
         self._live.assumed.done(orders.group, self._until_s())
 
-    async def _send_off(self, orders: UnitOrders, *, is_promised: bool) -> None:
-        """Have those go who make room, if it is held for whom they make it."""
-        if is_promised and await self._depart(orders.group, orders.departures):
-            until_s = self._client.clock.monotonic_s() + _GONE_S
-            for pod in (pod for one in orders.departures for pod in one.pods):
-                self._live.assumed.done(pod, until_s)
-            return
-        self._live.forget_departures(orders.group)
-        self._again()
+    async def _send_off(self, orders: UnitOrders, *, is_promised: bool) -> bool:
+        """Have those go who make room, if it is held for whom they make it; say if all do."""
+        left, rests = orders.departures, False
+        if is_promised:
+            left, rests = await self._depart(orders, lambda: self._stands(orders))
+        now_s = self._client.clock.monotonic_s()
+        for pod in (pod for one in orders.departures if one not in left for pod in one.pods):
+            self._live.assumed.done(pod, now_s + _GONE_S)
+        self._live.leaving.settle(orders.departures)
+        if not rests:
+            self._rests_s.pop(orders.group, None)
+            self._let_stay(orders, left)
+        elif left:  # to ask again at once would be to ask the same
+            self._rest(orders.group, *(pod for one in left for pod in one.pods))
+            self._plans.give_back(sum(one.gpus for one in left))
+        self._plans.again()
+        return not left
+
+    def _stands(self, orders: UnitOrders) -> bool:
+        """Say whether those are still there whom something is promised."""
+        found = [self._live.cluster.pods.get(it.pod) for it in orders.nominations]
+        return all(
+            pod is not None and pod.metadata.uid == uid and not pod.metadata.deletion_timestamp
+            for pod, uid in zip(found, orders.uids, strict=True)
+        )
+
+    def _let_stay(self, orders: UnitOrders, some: tuple[Departure, ...]) -> None:
+        """Take back that some go for a unit."""
+        if some:
+            self._live.forget_departures(orders, some)
+            self._plans.give_back(sum(one.gpus for one in some))
 
     def _forget(self, orders: UnitOrders) -> None:
         for pod, _ in orders.binds:
             self._live.forget_bind(pod)
         for pod, _ in orders.nominations:
             self._live.forget_promise(pod)
-        self._live.forget_departures(orders.group)
+        self._let_stay(orders, orders.departures)
         self._live.forget_hold(orders.group)
-        self._again()
+        self._plans.again()
 
     async def _hold(self, group: Key, text: str) -> bool:
         """Write which slots a group holds."""
@@ -170,7 +213,7 @@ class Carrier:
             else:
                 self._rests_s[pod] = _REST_S
                 self._live.forget_bind(pod)
-                self._again()
+                self._plans.again()
             return False
         except ApiError as error:
             self._log.warning("bind refused", pod=str(pod), node=node, error=str(error))
@@ -215,9 +258,9 @@ class Carrier:
             else:
                 return
 
-    async def _promise(self, pod: Key, node: str) -> bool:
+    async def _promise(self, pod: Key, node: str, uid: str) -> bool:
         known = self._live.cluster.pods.get(pod)
-        if known is None:
+        if known is None or known.metadata.uid != uid:
             return False
         if not self._live.assumed.promises(pod):
             return True  # it is so already
@@ -229,7 +272,7 @@ class Carrier:
             await self._send(lambda: self._client.merge(PODS, pod, fields, _PROMISED))
         except (NotFound, Conflict):
             self._live.forget_promise(pod)
-            self._again()
+            self._plans.again()
             return False
         except ApiError as error:
             self._log.warning("node not promised", pod=str(pod), node=node, error=str(error))

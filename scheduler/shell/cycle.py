@@ -114,6 +114,10 @@ class Cycle:
         """Ask for a turn."""
         self.wake(ANY)
 
+    def give_back(self, gpus: int) -> None:
+        """Take note that some were not taken after all."""
+        self._breaker.take(-gpus)
+
     def _set_due(self, since_s: float) -> None:
         self._first_s = min(self._first_s, since_s) if self._due.is_set() else since_s
         self._due.set()
@@ -186,13 +190,14 @@ class Cycle:
         """Assume what still holds, and return it."""
         kept = []
         for unit in orders.units:
+            if self._live.leaving.is_open(unit):
+                continue  # that is known in a moment, and planned for then
             if self._live.moved(unit):
                 self._set_due(self._taken_s)
                 continue
             kept.append(unit)
-        for unit in kept:
-            self._live.assume(unit)
-            self._breaker.take(sum(it.gpus for it in unit.departures))
+        kept = [self._live.assume(unit) for unit in kept]
+        self._breaker.take(sum(it.gpus for unit in kept for it in unit.departures))
         self._is_stale = self._is_stale or bool(kept)  # what queues have has yet to be said
         return kept
 

@@ -1,11 +1,12 @@
 """Takes units off their nodes: a TrainJob is suspended for a moment, pods of others are deleted.
 
 Who makes room for somebody goes only if all do that he needs: whether they can is tried before the
-first one goes.
+first one goes. What fails after that is an accident: the others are on their way, and the next plan
+sees what is there.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -14,6 +15,7 @@ from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.shell.suspend import Suspender
 from scheduler.state.departures import Departure
 from scheduler.state.live import Live
+from scheduler.state.orders import UnitOrders
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import LAST_EVICTION, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
@@ -28,6 +30,7 @@ __all__ = ["Evictor", "trainjob_of"]
 
 _MARK: Final = Write(field_manager="trainer-kai-eviction", subresource="status", force=True)
 _NOTE: Final = Write(field_manager=FIELD_MANAGER)
+_STALE: Final = "stalegangeviction"
 _WIDTH: Final = 16  # writes under way
 _TOLD: Final = 3  # who leaves, by name
 
@@ -58,60 +61,85 @@ class Evictor:
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
             return True
-        one = Departure((key,), tuple(self._live.placed(key)), "stalegangeviction", None, why, 0)
+        pods = tuple(self._live.placed(key))
+        one = self._live.leaving.known(Departure((key,), pods, _STALE, None, why, 0))
         (reason,) = await self._all([self._clear(one)])
         if reason is None:
             (reason,) = await self._all([self._begin(one)])
         if reason is None:
             self._refused.pop(key, None)
         elif self._refused.get(key) != reason:
+            self._refused = {it: of for it, of in self._refused.items() if self._is_there(it)}
             self._refused[key] = reason
             self._tell(key, "NotEvicted", f"{why}, but {reason}")
             self._log.warning("unit not evicted", group=str(key), why=why, reason=reason)
         return reason is None
 
-    async def depart(self, claimant: Key, departures: tuple[Departure, ...]) -> bool:
-        """Have all of them go, for whoever gets their room, or nobody; say whether they do."""
+    async def depart(
+        self, orders: UnitOrders, stands: Callable[[], bool]
+    ) -> tuple[tuple[Departure, ...], bool]:
+        """Have all of them go for whom it was decided, or nobody, unless one fails that was tried.
+
+        They go if whoever gets their room still *stands*. Return who does not, and whether they are
+        to be asked again only after a while: of TrainJobs that is known here.
+        """
+        departures = orders.departures
         refused = await self._all(self._clear(one) for one in departures)
         if not any(refused):
+            if not stands():
+                return departures, False
             refused = await self._all(self._begin(one) for one in departures)
-        for one, reason in zip(departures, refused, strict=True):
-            if reason is not None:
-                self._metrics.evictions.labels(one.action, "refused").inc()
-                self._log.warning("not evicted", whom=one.title, of=str(claimant), reason=reason)
-        if any(refused):
+            left = tuple([it for it, why in zip(departures, refused, strict=True) if why])
+        else:
+            left = departures
+        rests = [self._let_alone(*it) for it in zip(departures, refused, strict=True)]
+        if not left:
+            self._tell_claimant(orders.group, departures)
+        return left, any(rests)
+
+    def _let_alone(self, one: Departure, reason: str | None) -> bool:
+        """Take note that somebody cannot go; say whether nobody else does."""
+        if reason is None:
             return False
+        self._metrics.evictions.labels(one.action, "refused").inc()
+        self._log.warning("not evicted", whom=one.title, reason=reason)
+        if one.owner is None or not one.owner.uid:
+            return True
+        self._suspender.let_alone(one.owner, reason)
+        return False
+
+    def _tell_claimant(self, claimant: Key, departures: tuple[Departure, ...]) -> None:
         names = ", ".join(one.title for one in departures[:_TOLD])
         more = f" and {len(departures) - _TOLD} more" if len(departures) > _TOLD else ""
         self._tell(claimant, "Evicting", f"It gets the room of {names}{more}")
-        return True
 
     async def _all(self, asked: Iterable[Awaitable[str | None]]) -> list[str | None]:
         async def one(it: Awaitable[str | None]) -> str | None:
-            async with self._room:
-                try:
-                    return await it
-                except ApiError as error:
-                    return str(error)
+            try:
+                return await it
+            except ApiError as error:
+                return str(error)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(it)) for it in asked]
         return [task.result() for task in tasks]
 
     async def _clear(self, one: Departure) -> str | None:
-        """Return why somebody cannot go."""
-        job = self._trainjob(one)
-        return await self._suspender.refusal_of(job) if job else None
+        """Return why somebody cannot go; it is tried dry."""
+        if one.owner is None:
+            return await self._delete(one, is_dry=True)
+        async with self._room:
+            return await self._suspender.refusal_of(one.owner)
 
     async def _begin(self, one: Departure) -> str | None:
         """Have somebody go; return why that is not possible."""
-        job = self._trainjob(one)
-        if job is None:
-            await self._delete(one)
+        if one.owner is None:
+            reason = await self._delete(one)
         else:
-            reason = await self._suspender.suspend(job, one.why)
-            if reason is not None:
-                return reason
+            async with self._room:
+                reason = await self._suspender.suspend(one.owner, one.why)
+        if reason is not None:
+            return reason
         for group in one.groups:
             await self._note(group)
             self._tell(group, "Evict", one.why)
@@ -119,26 +147,28 @@ class Evictor:
         self._log.info("evicted", whom=one.title, why=one.why, pods=len(one.pods))
         return None
 
-    def _trainjob(self, one: Departure) -> Regarding | None:
-        groups = (self._live.cluster.pod_groups.get(key) for key in one.groups)
-        return next(filter(None, (trainjob_of(self._live, it) for it in groups if it)), None)
+    async def _delete(self, one: Departure, *, is_dry: bool = False) -> str | None:
+        """Delete pods, each as the one that was meant; return why that is not possible."""
+        named = zip(one.pods, one.uids, strict=True)
+        refused = await self._all(self._go(key, uid, one.why, is_dry=is_dry) for key, uid in named)
+        return next(filter(None, refused), None)
 
-    async def _delete(self, one: Departure) -> None:
-        """Delete pods, each as the one that was meant."""
-        for key in one.pods:
-            pod = self._live.cluster.pods.get(key)
-            if pod is None:
-                continue
-            uid = self._live.assumed.whose_eviction(key) or pod.metadata.uid
-            fields = {"metadata": {"uid": uid}, "status": {"conditions": [self._target(one.why)]}}
-            try:
-                await self._client.apply(PODS, key, fields, _MARK)
-                await self._client.delete(PODS, key, Deletion(uid=uid))
-            except (NotFound, Conflict):
-                continue  # it is gone
-            if not pod.metadata.annotations.get(POD_GROUP):
-                meta = Regarding(PODS.api_version, PODS.kind, key.namespace, key.name, uid)
-                self._recorder.post(meta, "Evict", one.why)
+    async def _go(self, key: Key, uid: str, why: str, *, is_dry: bool) -> str | None:
+        pod = self._live.cluster.pods.get(key)
+        if pod is None or pod.metadata.uid != uid:
+            return None  # it is gone
+        fields = {"metadata": {"uid": uid}, "status": {"conditions": [self._target(why)]}}
+        try:
+            async with self._room:
+                if not is_dry:
+                    await self._client.apply(PODS, key, fields, _MARK)
+                await self._client.delete(PODS, key, Deletion(uid=uid, dry_run=is_dry))
+        except (NotFound, Conflict):
+            return None
+        if not is_dry and not pod.metadata.annotations.get(POD_GROUP):
+            meta = Regarding(PODS.api_version, PODS.kind, key.namespace, key.name, uid)
+            self._recorder.post(meta, "Evict", why)
+        return None
 
     async def _note(self, key: Key) -> None:
         """Write on a group that it was evicted: from then on its patience is counted."""
@@ -147,9 +177,13 @@ class Evictor:
             return
         fields = {"uid": group.metadata.uid, "annotations": {LAST_EVICTION: self._now()}}
         try:
-            await self._client.merge(PODGROUPS, key, {"metadata": fields}, _NOTE)
-        except (NotFound, Conflict):
-            return
+            async with self._room:
+                await self._client.merge(PODGROUPS, key, {"metadata": fields}, _NOTE)
+        except ApiError as error:  # it goes all the same
+            self._log.warning("eviction not noted", group=str(key), error=str(error))
+
+    def _is_there(self, group: Key) -> bool:
+        return group in self._live.cluster.pod_groups
 
     def _target(self, why: str) -> dict[str, Any]:
         return {

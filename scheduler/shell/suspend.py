@@ -15,14 +15,15 @@ is on the TrainJob itself: whoever leads next goes on from there.
 """
 
 import json
-import math
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.state.departures import Owner
 from scheduler.state.live import Live
+from scheduler.state.news import Topics
 from scheduler.state.stays import refusal
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
@@ -68,6 +69,14 @@ class _Raw(msgspec.Struct):
     spec: _Spec = _Spec()
 
 
+class _Rest(NamedTuple):
+    """For how long nobody chooses a TrainJob."""
+
+    uid: str
+    length_s: float
+    until_s: float
+
+
 class Suspender:
     """Evicts TrainJobs, and sees to those that carry our record."""
 
@@ -76,16 +85,18 @@ class Suspender:
         client: Client,
         live: Live,
         recorder: Recorder,
+        wake: Callable[[Topics], None],
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
+        """Take *wake* for whoever is told whom it helps that somebody may be chosen again."""
         self._client = client
+        self._wake = wake
         self._live = live
         self._recorder = recorder
         self._log = log
         self._since_s: dict[Key, float] = {}  # when a suspension was first seen
-        self._until_s: dict[Key, float] = {}  # until when nobody tries one again that failed,
-        self._rests_s: dict[Key, float] = {}  # and how long that was
+        self._rests: dict[Key, _Rest] = {}  # of those that could not be suspended
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile,
             QueueSettings("suspended", workers=4),
@@ -105,19 +116,16 @@ class Suspender:
         """Take note of a TrainJob with our record: somebody has to see to it."""
         self._queue.add(key)
 
-    async def refusal_of(self, whom: Regarding) -> str | None:
+    async def refusal_of(self, whom: Owner) -> str | None:
         """Return why this very TrainJob cannot be suspended, or None; it is tried dry."""
         job = self._known(whom)
         if job is None:
             return _GONE
         if job.spec.suspend:
             return None
-        reason = refusal(job) or await self._apply(job, "", _TRIED)
-        if reason is not None:
-            self._refuse(job.metadata.key, reason)
-        return reason
+        return refusal(job) or await self._apply(job, "", _TRIED)
 
-    async def suspend(self, whom: Regarding, why: str) -> str | None:
+    async def suspend(self, whom: Owner, why: str) -> str | None:
         """Suspend this very TrainJob; return why that is not possible, or None."""
         job = self._known(whom)
         if job is None:
@@ -130,11 +138,12 @@ class Suspender:
         reason = await self._apply(job, why, _OURS)
         if reason is None:
             self._since_s[key] = self._client.clock.monotonic_s()
+            self._rests.pop(key, None)
             self._say(job, "Evicted", f"Suspended for a moment: {why}")
         return reason
 
-    def _known(self, whom: Regarding) -> TrainJob | None:
-        job = self._live.cluster.trainjobs.get(Key(whom.namespace, whom.name))
+    def _known(self, whom: Owner) -> TrainJob | None:
+        job = self._live.cluster.trainjobs.get(whom.key)
         return job if job is not None and job.metadata.uid == whom.uid else None
 
     async def _apply(self, job: TrainJob, why: str, write: Write) -> str | None:
@@ -149,17 +158,20 @@ class Suspender:
             return f"it cannot be suspended: {error}"
         return None
 
-    def _refuse(self, key: Key, reason: str) -> None:
+    def let_alone(self, whom: Owner, reason: str) -> None:
         """Let nobody choose a TrainJob for a while: longer each time that it cannot be."""
-        rest_s = min(2 * self._rests_s.get(key, _REST_S / 2), _LONGEST_REST_S)
-        self._rests_s[key] = rest_s
-        self._until_s[key] = self._client.clock.monotonic_s() + rest_s
-        self._live.refuse(key, reason)
-        self._queue.add_after(key, rest_s)
+        before = self._rests.get(whom.key)
+        length_s = _REST_S
+        if before is not None and before.uid == whom.uid:
+            length_s = min(2 * before.length_s, _LONGEST_REST_S)
+        now_s = self._client.clock.monotonic_s()
+        self._rests[whom.key] = _Rest(whom.uid, length_s, now_s + length_s)
+        self._wake(self._live.refuse(whom.key, reason))
+        self._queue.add_after(whom.key, length_s)
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         job = self._live.cluster.trainjobs.get(key)
-        self._allow(key, job)
+        self._look_at_rest(key, job)
         if job is None:
             self._since_s.pop(key, None)
             return None
@@ -171,27 +183,40 @@ class Suspender:
             self._since_s.pop(key, None)
             return None
         if not job.spec.suspend:
-            self._refuse(key, "it was told to run while it was to make room")
-            return await self._resume(job)
+            return await self._give_up(job, "it was told to run while it was to make room")
         jobset = self._live.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
             if waited_s < _FOLLOWS_S:
                 return Requeue.after(_LOOK_S)
             reason = f"its JobSet was not suspended within {_FOLLOWS_S:g} s"
             self._say(job, "EvictionUndone", f"It goes on, for {reason}")
-            self._refuse(key, reason)
-            return await self._resume(job)
+            return await self._give_up(job, reason)
         if self._live.has_pods_of(key) and waited_s < _STUCK_S:
             return Requeue.after(_LOOK_S)
         return await self._resume(job)
 
-    def _allow(self, key: Key, job: TrainJob | None) -> None:
-        """Let a TrainJob be chosen again that could not be suspended some time ago."""
-        if job is None:
-            self._rests_s.pop(key, None)
-        if job is None or self._client.clock.monotonic_s() >= self._until_s.get(key, math.inf):
-            self._until_s.pop(key, None)
-            self._live.refuse(key, None)
+    async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
+        """Let go of a TrainJob that does not make room, and let it alone."""
+        again = await self._resume(job)
+        if again is None:
+            self.let_alone(Owner(job.metadata.key, job.metadata.uid), reason)
+        return again
+
+    def _look_at_rest(self, key: Key, job: TrainJob | None) -> None:
+        """Let a TrainJob be chosen again when it has rested, and forget that after as long."""
+        rest = self._rests.get(key)
+        if rest is None:
+            return
+        now_s = self._client.clock.monotonic_s()
+        if now_s < rest.until_s:
+            self._queue.add_after(key, rest.until_s - now_s)
+            return
+        self._wake(self._live.refuse(key, None))
+        forget_s = rest.until_s + 2 * rest.length_s
+        if job is None or now_s >= forget_s:
+            del self._rests[key]
+        else:
+            self._queue.add_after(key, forget_s - now_s)
 
     async def _resume(self, job: TrainJob) -> Requeue | None:
         """Give up what we own; where its user wants it suspended, it stays so."""

@@ -10,10 +10,17 @@ from scheduler.state.encoded import Encoded
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.names import owner_name
 
-__all__ = ["Departure", "departure_of", "waiting_for"]
+__all__ = ["Departure", "Owner", "departure_of", "waiting_for"]
 
 _TOLD: Final = 3  # who leaves, by name
 _SPANS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # of which there are at least two
+
+
+class Owner(NamedTuple):
+    """A TrainJob."""
+
+    key: Key
+    uid: str
 
 
 class Departure(NamedTuple):
@@ -26,6 +33,8 @@ class Departure(NamedTuple):
     why: str  # as whoever loses it is told
     gpus: int  # thousandths
     work_lost: int = 0  # GPU-seconds
+    uids: tuple[str, ...] = ()  # of the pods, once it is assumed that they go
+    owner: Owner | None = None  # that is suspended; pods of nobody's are deleted
 
     @property
     def title(self) -> str:
@@ -87,7 +96,7 @@ def waiting_for(pods: int, nodes: int, departures: Sequence[Departure]) -> str:
 
 def _reclaimed(queues: Queues, loser: Unit, claimant: Unit) -> str:
     theirs, mine = queues.names[loser.queue], queues.names[claimant.queue]
-    return f"queue {theirs} had more than its share, and queue {mine} takes back its own"
+    return f"queue {theirs} had more than its share, and queue {mine} less"
 
 
 def _preempted(_queues: Queues, loser: Unit, claimant: Unit) -> str:

@@ -1,11 +1,15 @@
 """Who is going for whom, from the moment it is decided until all are gone."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from scheduler.state.cluster import Cluster
-from scheduler.state.departures import Departure
+from scheduler.state.departures import Departure, Owner
+from scheduler.state.orders import UnitOrders
+from scheduler.state.reserved import read_reserved
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RESERVED
+from trainer_kai.api.resources import JOBSETS, TRAINJOBS
 
 __all__ = ["Departures", "Leaving"]
 
@@ -18,15 +22,48 @@ class Leaving:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster: Final = cluster
         self._of: dict[Key, Departures] = {}
+        # Groups of which it is not known yet whether they go, and the nodes of their slots.
+        self._open: Final[dict[Key, frozenset[str]]] = {}
 
-    def begin(self, claimant: Key, departures: Departures) -> None:
-        """Take note of who has to go for a group."""
-        if departures:
-            self._of[claimant] = departures
+    def begin(self, claimant: Key, departures: Departures) -> Departures:
+        """Take note of who has to go for a group; return who exactly that is."""
+        found = tuple([self.known(one) for one in departures])
+        if found:
+            self._of[claimant] = (*self._of.get(claimant, ()), *found)
+            self._open.update({group: self._slots(group) for one in found for group in one.groups})
+        return found
 
-    def forget(self, claimant: Key) -> list[Key]:
-        """Let nobody go for a group; return whose pods that are."""
-        return [pod for one in self._of.pop(claimant, ()) for pod in one.pods]
+    def known(self, one: Departure) -> Departure:
+        """Return which pods that are, and whose: whoever has their names later is another."""
+        pods = self._cluster.pods
+        uids = tuple([pods[pod].metadata.uid if pod in pods else "" for pod in one.pods])
+        owners = [self._owner(group) for group in one.groups]
+        return one._replace(uids=uids, owner=next(filter(None, owners), None))
+
+    def is_open(self, orders: UnitOrders) -> bool:
+        """Say whether it is not known yet if those go whose room, or whose own, it is about."""
+        nodes = {node for _, node in orders.binds}
+        return orders.group in self._open or any(
+            not nodes.isdisjoint(slots) for slots in self._open.values()
+        )
+
+    def settle(self, departures: Iterable[Departure]) -> None:
+        """Take note that it is known of some whether they go."""
+        for group in (group for one in departures for group in one.groups):
+            self._open.pop(group, None)
+
+    def forget(self, claimant: Key, departures: Departures) -> list[Key]:
+        """Let some not go for a group; return whose pods that are."""
+        left = tuple([one for one in self._of.pop(claimant, ()) if one not in departures])
+        if left:
+            self._of[claimant] = left
+        self.settle(departures)
+        return [pod for one in departures for pod in one.pods]
+
+    def clear(self) -> None:
+        """Forget everybody: others decide from now on."""
+        self._of = {}
+        self._open.clear()
 
     def now(self) -> Mapping[Key, Departures]:
         """Return who is going, and forget who is gone."""
@@ -40,15 +77,33 @@ class Leaving:
     def pods_of(self, job: Key) -> list[Key]:
         """Return the pods of a TrainJob that are to go."""
         departures = [one for them in self._of.values() for one in them]
-        mine = [one for one in departures if any(self._is_of(it, job) for it in one.groups)]
+        mine = [one for one in departures if one.owner is not None and one.owner.key == job]
         return [pod for one in mine for pod in one.pods]
+
+    def _slots(self, group: Key) -> frozenset[str]:
+        known = self._cluster.pod_groups.get(group)
+        held = read_reserved(known.metadata.annotations.get(RESERVED, "")) if known else {}
+        return frozenset(
+            slot.node
+            for slots in ({} if isinstance(held, str) else held).values()
+            for slot in slots
+        )
 
     def _is_going(self, key: Key) -> bool:
         pod = self._cluster.pods.get(key)
         return pod is not None and bool(pod.metadata.deletion_timestamp)
 
-    def _is_of(self, group: Key, job: Key) -> bool:
-        """Say whether a group is of a TrainJob, whose JobSet is called like it."""
+    def _owner(self, group: Key) -> Owner | None:
+        """Return the TrainJob that a group is of; one of a JobSet that nobody knows has no name."""
         known = self._cluster.pod_groups.get(group)
         owners = known.metadata.owner_references if known else ()
-        return group.namespace == job.namespace and any(it.name == job.name for it in owners)
+        for owner in owners:
+            if owner.kind != JOBSETS.kind:
+                continue
+            jobset = self._cluster.jobsets.get(Key(group.namespace, owner.name))
+            if jobset is None:
+                return Owner(Key(group.namespace, ""), "")
+            above = jobset.metadata.controller
+            if above is not None and above.kind == TRAINJOBS.kind:
+                return Owner(Key(group.namespace, above.name), above.uid)
+        return None

@@ -11,7 +11,7 @@ from typing import Any, Final
 from scheduler.state.assumed import Assumed
 from scheduler.state.awaited import least_pods
 from scheduler.state.encoded import Encoded
-from scheduler.state.leaving import Leaving
+from scheduler.state.leaving import Departures, Leaving
 from scheduler.state.news import (
     ANY,
     FREED,
@@ -125,10 +125,7 @@ class Live:
         return help_of(before, seen)
 
     def refuse(self, job: Key, why: str | None) -> Topics:
-        """Take note of why a TrainJob cannot be suspended, or that it can.
-
-        Nobody takes from it meanwhile, and if it was to go, it stays.
-        """
+        """Take note of why a TrainJob cannot be suspended and so stays, or that it can be."""
         before = self.cluster.refused.get(job)
         self._state.refused.tell(job, why)
         if why is not None:
@@ -138,6 +135,8 @@ class Live:
     def lead(self) -> None:
         """Begin to act; whoever led before may have left units short, so all are looked at."""
         self.leads = True
+        for job in [*self.cluster.refused]:
+            self._state.refused.tell(job, None)  # whoever led before would have let it be chosen
         self._short = dict.fromkeys(self.cluster.pod_groups)
 
     def follow(self, now_s: float) -> None:
@@ -145,6 +144,7 @@ class Live:
         self.leads = False
         self._kept = {}
         self.assumed.leave(now_s)
+        self.leaving.clear()
         self.on_group = self.on_record = None
 
     def snapshot(self) -> Encoded:
@@ -170,8 +170,8 @@ class Live:
             for it in (*orders.binds, *orders.nominations)
         ) or any(pod in self._moved for one in orders.departures for pod in one.pods)
 
-    def assume(self, orders: UnitOrders) -> None:
-        """Take what is about to be done as done."""
+    def assume(self, orders: UnitOrders) -> UnitOrders:
+        """Take what is about to be done as done; return it, with whom exactly it is done to."""
         if orders.binds and orders.group in self.cluster.pod_groups:
             self._short[orders.group] = None
         for pod, node in orders.binds:
@@ -185,15 +185,17 @@ class Live:
         if text is not None and group is not None:
             self.assumed.hold(orders.group, group.metadata.uid, text)
             self._lay_group(orders.group)
-        at = stamp(self._terms().now)
-        for pod in (pod for one in orders.departures for pod in one.pods):
-            self.assumed.evict(pod, self.cluster.pods[pod].metadata.uid, at)
-            self._lay_pod(pod)
-        self.leaving.begin(orders.group, orders.departures)
+        uids = tuple([self.cluster.pods[it.pod].metadata.uid for it in orders.nominations])
+        going, at = self.leaving.begin(orders.group, orders.departures), stamp(self._terms().now)
+        for one in going:
+            for pod, uid in zip(one.pods, one.uids, strict=True):
+                self.assumed.evict(pod, uid, at)
+                self._lay_pod(pod)
+        return orders._replace(departures=going, uids=uids)
 
-    def forget_departures(self, claimant: Key) -> None:
-        """Take back that some go for a group."""
-        self._let_stay(self.leaving.forget(claimant))
+    def forget_departures(self, orders: UnitOrders, some: Departures) -> None:
+        """Take back that some go for a unit."""
+        self._let_stay(self.leaving.forget(orders.group, some))
 
     def _let_stay(self, pods: Iterable[Key]) -> None:
         for pod in pods:

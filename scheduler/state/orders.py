@@ -48,6 +48,7 @@ class UnitOrders(NamedTuple):
     nominations: tuple[PodAt, ...]
     let_go: str | None  # the annotation at the end, where that is another
     departures: tuple[Departure, ...] = ()  # that make room for what is promised
+    uids: tuple[str, ...] = ()  # of the pods that are promised something, once it is assumed
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
     for row in [*of_unit, *sorted(encoded.reserved.keys() - of_unit.keys())]:
         admissions = of_unit.get(row, [])
         now, then = encoded.reserved.get(row, ""), write_reserved(_slots(encoded, row, admissions))
-        then = "" if row in gone else then
+        if row in gone:
+            continue  # what it holds it lets go when it is gone
         with_new = write_reserved(_slots(encoded, row, admissions, keeps_all=True))
         is_more = any(one.reservations for one in admissions)
         hold = with_new if is_more and with_new != now else None

@@ -65,6 +65,7 @@ class FakeCluster:
         self.wrote: Final[list[Wrote]] = []
         self.events: Final[list[Fields]] = []
         self.refuse: Callable[[str], Refusal | None] = lambda _: None
+        self.delay_s: Callable[[str], float] = lambda _: 0.0  # before it does what is asked
         self.keeps_news = False
         self.keeps_pods = False  # a pod that is deleted is going, and stays
         self._objects: Final[dict[tuple[str, str], Fields]] = {}
@@ -87,6 +88,10 @@ class FakeCluster:
     def get(self, kind: str, name: str) -> Fields:
         """Return an object."""
         return self._objects[kind, name]
+
+    def has(self, kind: str, name: str) -> bool:
+        """Say whether an object is there."""
+        return (kind, name) in self._objects
 
     def where(self) -> dict[str, str]:
         """Return the nodes of all pods that have one."""
@@ -131,8 +136,10 @@ class FakeCluster:
         body = json.loads(request.body or b"{}")
         if sub == "binding":
             what = f"bind {name} to {body['target']['name']}"
-        if ("dryRun", "All") in request.query:
+        if ("dryRun", "All") in request.query or "dryRun" in body:
             what = f"try {what}"
+        if delay_s := self.delay_s(what):
+            await self.clock.sleep(delay_s)
         refusal = self.refuse(what)
         if isinstance(refusal, Exception):
             raise refusal

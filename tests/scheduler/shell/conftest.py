@@ -36,15 +36,23 @@ class House:
         log = logger("test")
         policies = choose(Choice())
         self.cycle = Cycle(self.live, policies, self.api.clock, self.metrics, log, self._beside)
-        client, live, metrics, again = self.api.client, self.live, self.metrics, self.cycle.again
+        self._reign()
+        if api is None:
+            self.api.put(queue())
+
+    def _reign(self) -> None:
+        client, live, metrics, log = self.api.client, self.live, self.metrics, logger("test")
         whose = EventSettings("test", "test")
         self.recorder = Recorder(EventApi(client), whose, self.api.clock, log)
         self.reporter = Reporter(client, live, self.recorder, metrics, log)
-        self.suspender = Suspender(client, live, self.recorder, metrics, log)
+        self.suspender = Suspender(client, live, self.recorder, self.cycle.wake, metrics, log)
         evictor = Evictor(client, live, self.suspender, self.recorder, metrics, log)
-        self.carrier = Carrier(client, live, evictor.depart, again, metrics, log)
-        if api is None:
-            self.api.put(queue())
+        self.carrier = Carrier(client, live, evictor.depart, self.cycle, metrics, log)
+
+    def again_in_this_process(self) -> "House":
+        """Lead once more, with what is known, as after the Lease was lost for a moment."""
+        self._reign()
+        return self
 
     @property
     def plans(self) -> int:

@@ -69,7 +69,7 @@ async def test_what_is_applied_at_the_end(case: Case[dict[str, Any], dict[str, A
     found = decode(TrainJob, to_bytes(case.given))
     live.put(live.cluster.trainjobs, _KEY, found)
     recorder = Recorder(EventApi(run.client), EventSettings("t", "t"), run.clock, log)
-    suspender = Suspender(run.client, live, recorder, metrics, log)
+    suspender = Suspender(run.client, live, recorder, lambda _: None, metrics, log)
     task = asyncio.create_task(suspender.run())
     await run.clock.advance(1)
     task.cancel()
