@@ -103,7 +103,7 @@ class Carrier:
             async with line.turn:
                 if line.failures == failures:
                     await self._carry(orders, line)
-                elif orders.hold is not None and not (orders.binds or orders.nominations):
+                elif orders.hold is not None and _is_hold_only(orders):
                     self._live.keep_again(orders.group, orders.hold)
                 else:  # it was decided as if what has failed meanwhile had been done
                     self._forget(orders)
@@ -290,3 +290,8 @@ class Carrier:
 
     def _until_s(self) -> float:
         return self._client.clock.monotonic_s() + _SEEN_S
+
+
+def _is_hold_only(orders: UnitOrders) -> bool:
+    """Say whether nothing but places of lost pods is to be written."""
+    return not (orders.binds or orders.nominations or orders.departures)
