@@ -58,6 +58,7 @@ class Podgrouper:
         self._roster = Roster(counts=rules.mode == "external")
         self._undefined: frozenset[str] = frozenset()
         self._warned: dict[Key, str] = {}  # of which JobSet it was said that it never runs
+        self._applying: dict[Key, bool] = {}  # no: it was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while we lead
         self._unsynced = 4
         self._synced = asyncio.Event()
@@ -127,8 +128,13 @@ class Podgrouper:
 
     async def _apply(self, client: Client, fields: Fields) -> None:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
-        answered = await client.apply(GROUPS, key, fields, _APPLY)
-        self._roster.group_changed(key, answered)  # or the next look would apply it again
+        self._applying[key] = True
+        try:
+            answered = await client.apply(GROUPS, key, fields, _APPLY)
+        finally:
+            is_there = self._applying.pop(key)
+        if is_there:
+            self._roster.group_changed(key, answered)  # or the next look would apply it again
         self._undefined |= fields["spec"].keys() - answered.spec.keys()  # an older KAI's definition
         self._metrics.podgroups_applied.inc()
         self._log.info("pod group applied", group=str(key), queue=fields["spec"]["queue"])
@@ -181,6 +187,8 @@ class Podgrouper:
     def _group(self, change: Change[Any]) -> None:
         group: WatchedGroup | None = _present(change)
         if group is None:
+            if change.key in self._applying:
+                self._applying[change.key] = False
             self._look(self._roster.group_gone(change.key, change.uid))
         else:
             self._look(self._roster.group_changed(change.key, group))

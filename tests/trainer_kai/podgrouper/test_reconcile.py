@@ -36,6 +36,7 @@ class Cluster:
         self.news = asyncio.Event()
         self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
         self.held: asyncio.Event | None = None  # until then nobody is shown any group
+        self.late: asyncio.Event | None = None  # until then no write of a group is answered
         self.lines: dict[str, asyncio.Queue[bytes]] = {kind: asyncio.Queue() for kind in self.lists}
         self._refusals = list(refusals)
 
@@ -54,6 +55,8 @@ class Cluster:
         if len(self.of("podgroups")) in self.failing.get("/podgroups/", ()):
             self.failing = {}
             return refused(422, "no", "Invalid")
+        if self.late and "/podgroups/" in request.path:
+            await self.late.wait()
         if "/pods/" in request.path and self._refusals:
             return self._refusals.pop(0)
         return Answer(200, request.body)
@@ -185,6 +188,24 @@ async def test_a_group_is_applied_once_and_told_once() -> None:
     assert event["involvedObject"]["kind"] == "TrainJob"
     assert event["involvedObject"]["uid"] == "trainjob-1"
     assert event["message"] == "Queue team-a: 4 node (1/1)"
+
+
+async def test_a_group_that_is_gone_before_the_answer_comes_is_made_again() -> None:
+    """The answer says that it is there, and the watch has told by then that it is not."""
+    cluster = Cluster()
+    obj, job = jobset()
+    cluster.lists |= {"jobsets": [obj], "jobs": [job]}
+    cluster.late = late = asyncio.Event()
+    async with grouping(cluster):
+        await cluster.until("podgroups", 1)
+        stored = {**cluster.of("podgroups")[0][1]}
+        stored["metadata"] = {**stored["metadata"], "uid": "g", "resourceVersion": "13"}
+        cluster.tell("podgroups", "ADDED", stored)
+        gone = {**stored, "metadata": {**stored["metadata"], "resourceVersion": "14"}}
+        cluster.tell("podgroups", "DELETED", gone)
+        await asyncio.sleep(0.1)
+        late.set()
+        await cluster.until("podgroups", 2)
 
 
 async def test_nobody_writes_but_the_leader() -> None:
