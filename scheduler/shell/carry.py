@@ -103,7 +103,7 @@ class Carrier:
             async with line.turn:
                 if line.failures == failures:
                     await self._carry(orders, line)
-                elif orders.hold is not None and _is_hold_only(orders):
+                elif orders.hold is not None and _only_holds(orders):
                     self._live.keep_again(orders.group, orders.hold)
                 else:  # it was decided as if what has failed meanwhile had been done
                     self._forget(orders)
@@ -292,6 +292,6 @@ class Carrier:
         return self._client.clock.monotonic_s() + _SEEN_S
 
 
-def _is_hold_only(orders: UnitOrders) -> bool:
+def _only_holds(orders: UnitOrders) -> bool:
     """Say whether nothing but places of lost pods is to be written."""
     return not (orders.binds or orders.nominations or orders.departures)

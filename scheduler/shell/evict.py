@@ -19,7 +19,7 @@ from scheduler.state.orders import UnitOrders
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import LAST_EVICTION, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.resources import JOBSETS, PODGROUPS, PODS, TRAINJOBS
+from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Conflict, NotFound
 from trainer_kai.kube.events import Recorder, Regarding
@@ -98,7 +98,7 @@ class Evictor:
         return left, any(rests)
 
     def _let_alone(self, one: Departure, reason: str | None) -> bool:
-        """Take note that somebody cannot go; say whether nobody else does."""
+        """Take note that somebody cannot go; say whether only waiting helps."""
         if reason is None:
             return False
         self._metrics.evictions.labels(one.action, "refused").inc()
@@ -214,11 +214,8 @@ class Evictor:
 
 def trainjob_of(live: Live, group: PodGroup) -> Regarding | None:
     """Return the TrainJob that a group is of."""
-    namespace = group.metadata.namespace
-    owners = (owner for owner in group.metadata.owner_references if owner.kind == JOBSETS.kind)
-    for owner in owners:
-        jobset = live.cluster.jobsets.get(Key(namespace, owner.name))
-        above = jobset.metadata.controller if jobset else None
-        if above is not None and above.kind == TRAINJOBS.kind:
-            return Regarding(above.api_version, above.kind, namespace, above.name, above.uid)
-    return None
+    owner = live.leaving.owner_of(group.metadata.key)
+    if owner is None or not owner.uid:
+        return None
+    (namespace, name), uid = owner
+    return Regarding(TRAINJOBS.api_version, TRAINJOBS.kind, namespace, name, uid)

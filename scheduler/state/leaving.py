@@ -37,7 +37,7 @@ class Leaving:
         """Return which pods that are, and whose: whoever has their names later is another."""
         pods = self._cluster.pods
         uids = tuple([pods[pod].metadata.uid if pod in pods else "" for pod in one.pods])
-        owners = [self._owner(group) for group in one.groups]
+        owners = [self.owner_of(group) for group in one.groups]
         return one._replace(uids=uids, owner=next(filter(None, owners), None))
 
     def is_open(self, orders: UnitOrders) -> bool:
@@ -93,7 +93,7 @@ class Leaving:
         pod = self._cluster.pods.get(key)
         return pod is not None and bool(pod.metadata.deletion_timestamp)
 
-    def _owner(self, group: Key) -> Owner | None:
+    def owner_of(self, group: Key) -> Owner | None:
         """Return the TrainJob that a group is of; one of a JobSet that nobody knows has no name."""
         known = self._cluster.pod_groups.get(group)
         owners = known.metadata.owner_references if known else ()
