@@ -45,6 +45,7 @@ _FOLLOWS_S: Final = 30.0  # until the JobSet must have been suspended
 _STUCK_S: Final = 120.0  # after which pods that do not go are not waited for
 _LOOK_S: Final = 1.0
 _REST_S: Final = 60.0  # of one that could not be suspended, the first time
+_EARLY_S: Final = 1e-3  # a queue may call a little before the time that it was asked for
 _LONGEST_REST_S: Final = 3600.0
 _GONE: Final = "it does not exist any more"
 
@@ -207,16 +208,16 @@ class Suspender:
         rest = self._rests.get(key)
         if rest is None:
             return
-        now_s = self._client.clock.monotonic_s()
-        if now_s < rest.until_s:
-            self._queue.add_after(key, rest.until_s - now_s)
+        left_s = rest.until_s - self._client.clock.monotonic_s()
+        if left_s > _EARLY_S:
+            self._queue.add_after(key, left_s)
             return
         self._wake(self._live.refuse(key, None))
-        forget_s = rest.until_s + 2 * rest.length_s
-        if job is None or now_s >= forget_s:
+        known_s = left_s + 2 * rest.length_s
+        if job is None or known_s <= _EARLY_S:
             del self._rests[key]
         else:
-            self._queue.add_after(key, forget_s - now_s)
+            self._queue.add_after(key, known_s)
 
     async def _resume(self, job: TrainJob) -> Requeue | None:
         """Give up what we own; where its user wants it suspended, it stays so."""
