@@ -1,5 +1,6 @@
 """Room that is taken back: who lends it gets it, and whoever had it comes back unharmed."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +26,7 @@ from e2e.scheduler.teams import (
 )
 
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+_SECOND_S: Final = 1.0  # in which two objects are equally old
 KUEUE: Final = "kueue.x-k8s.io/queue-name"
 
 
@@ -76,6 +78,7 @@ async def test_two_teams_lend_and_give_back(teams: House, court: str) -> None:
         for name, run_for in (("first", "12s"), ("second", "6s")):
             await submit(cluster, court, Job(name, "left", 4, run_for))
             await seen.until(on_nodes(name, 4), f"{name} runs")
+            await asyncio.sleep(_SECOND_S)
         await submit(cluster, court, Job("guest", "right", 4, "3s"))
         await seen.until(on_nodes("guest", 4), "the other team has what it owns")
         await seen.until(on_nodes("second", 0), "whoever came last made room")
@@ -93,6 +96,7 @@ async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, cou
         for name in ("old", "new"):
             await submit(cluster, court, Job(name, "owner", 4, "8s", priority="train"))
             await seen.until(on_nodes(name, 4), f"{name} runs")
+            await asyncio.sleep(_SECOND_S)
         await submit(cluster, court, Job("urgent", "owner", 4, "2s", priority="inference"))
         await seen.until(on_nodes("urgent", 4), "whoever matters more runs")
         await seen.until(complete("urgent", "old", "new"), "all are Complete", 60)
