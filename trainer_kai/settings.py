@@ -202,8 +202,8 @@ class Policies(_Model):
     disabled: str = ""
     """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
 
-    actions: str = "allocate,reclaim,preempt"
-    """What is done, with commas between; only by the last two does anybody lose room to others."""
+    actions: str = "allocate,consolidation,reclaim,preempt"
+    """What is done, with commas between; by all but the first somebody may lose his place."""
 
     gpu_resources: str = f"{GPU},{AMD_GPU}"
     """Resources of nodes that are whole GPUs, with commas between them."""

@@ -46,6 +46,8 @@ class Consolidate:
                 continue
             own = row if unit.bundle or unit.is_kept else NONE
             ground = unit.queue, allocation.next[row].shapes, own
+            if not self._movers.parts:
+                return
             made = len(allocation.admissions)
             if hopeless.get(ground) == made:
                 continue

@@ -313,6 +313,7 @@ class Unit:
     stale_at: int | None = None  # when it counts as stale, in seconds since 1970; None is never
     since: int = 0  # when it began to run, in seconds since 1970; 0 is not known
     can_hold: bool = True  # room can be held for it while none of it is there
+    may_move: bool = True  # its place may become another
     saved: int = 0  # when its work was saved last, as it says; 0 is never
     patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
     patience: str = ""  # how long that is, in its own words

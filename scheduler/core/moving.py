@@ -20,8 +20,9 @@ class Movers:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot: Final = snapshot
-        members = members_of(snapshot)
-        found = ((row, self._parts(row, unit, members)) for row, unit in enumerate(snapshot.units))
+        movable = [(row, unit) for row, unit in enumerate(snapshot.units) if unit.may_move]
+        members = members_of(snapshot) if movable else lambda _: ()
+        found = ((row, self._parts(row, unit, members)) for row, unit in movable)
         self.parts: Final[dict[int, Chunk]] = {row: parts for row, parts in found if parts}
 
     def order(self, units: Iterable[int]) -> list[tuple[int, Part]]:
@@ -36,7 +37,7 @@ class Movers:
 
     def _parts(self, row: int, unit: Unit, members: Callable[[int], tuple[Member, ...]]) -> Chunk:
         """Return what a unit needs anew; nothing if it cannot be moved."""
-        if not (could_lose(unit) and unit.is_kept and unit.can_hold and unit.bar is None):
+        if not (unit.is_kept and unit.can_hold and unit.bar is None and could_lose(unit)):
             return ()
         leaves = leaves_of(unit.tree)
         if not is_satisfied(unit.tree):

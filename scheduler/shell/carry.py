@@ -1,7 +1,8 @@
 """Carries out what was decided for one unit: holds its slots, binds its pods, lets slots go.
 
 1. What a bind relies on is written before it: slots for pods that come later.
-2. Nobody is sent off before what makes room for is promised it, and nobody unless all can be.
+2. Nobody is sent off before what makes room for is promised it, and the slots of those who move
+   are held, and nobody unless all can be.
 3. The pods of a unit are sent together. One that is refused is forgotten, and the next plan finds
    it waiting in a unit that has begun; nobody else is touched.
 4. A bind without an answer is sent again for a few seconds, to the same node: it counts once. Of
@@ -135,25 +136,37 @@ class Carrier:
             self._live.hold(orders.group, orders.hold)  # whoever was refused still has its slot
         elif orders.let_go is not None:
             await self._hold(orders.group, orders.let_go)  # or else it is let go when it is seen
-        self._live.assumed.done(orders.group, self._until_s())
+        self._live.held(orders.group, self._until_s())
 
     async def _send_off(self, orders: UnitOrders, *, is_promised: bool) -> bool:
         """Have those go who make room, if it is held for whom they make it; say if all do."""
         left, rests = orders.departures, False
-        if is_promised:
+        if is_promised and await self._hold_elsewhere(orders.departures):
             left, rests = await self._depart(orders, lambda: self._stands(orders))
+        elif is_promised:
+            rests = True
         now_s = self._client.clock.monotonic_s()
         for pod in (pod for one in orders.departures if one not in left for pod in one.pods):
             self._live.assumed.done(pod, now_s + _GONE_S)
+        for group in (group for one in orders.departures for group, _ in one.holds):
+            self._live.held(group, self._until_s())
         self._live.leaving.settle(orders.departures)
         if not rests:
             self._rests_s.pop(orders.group, None)
             self._let_stay(orders, left)
         elif left:  # to ask again at once would be to ask the same
             self._rest(orders.group, *(pod for one in left for pod in one.pods))
+            self._live.let_place_go(left)
             self._plans.give_back(sum(one.gpus for one in left))
         self._plans.again()
         return not left
+
+    async def _hold_elsewhere(self, departures: tuple[Departure, ...]) -> bool:
+        """Write where those will be who move; not while something else is written of them."""
+        holds = [it for one in departures for it in one.holds]
+        if any(group in self._lines for group, _ in holds):
+            return False
+        return all([await self._hold(*it) for it in holds])
 
     def _stands(self, orders: UnitOrders) -> bool:
         """Say whether those are still there whom something is promised."""

@@ -9,10 +9,10 @@ from trainer_kai.settings import Policies
 
 __all__ = ["choice_of", "gpu_resources_of"]
 
-# Not `consolidation`: nobody is moved yet. And not `stalegangeviction`: a plan goes by what is
-# written on a group, and the warden knows more. It counts how long we have seen for ourselves that
-# pods which exist find no room, and so who is repaired is not evicted.
-_LIVE: Final = ("allocate", "reclaim", "preempt")
+# Not `stalegangeviction`: a plan goes by what is written on a group, and the warden knows more. It
+# counts how long we have seen for ourselves that pods which exist find no room, and so who is
+# repaired is not evicted.
+_LIVE: Final = ("allocate", "consolidation", "reclaim", "preempt")
 
 
 def gpu_resources_of(settings: Policies) -> tuple[str, ...]:

@@ -131,6 +131,7 @@ def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:
             scheduler_name=settings.scheduler_name,
             default_queue=settings.default_queue,
             gpu_resources=gpus,
+            moves_unasked=False,
         )
 
     return terms

@@ -1,16 +1,17 @@
 """Who leaves, for whom and why: from the evictions of a plan to names and words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from scheduler.core.decision import Action, Eviction
-from scheduler.core.model import NONE, Queues, Unit
+from scheduler.core.decision import Action, Eviction, Move, Reservation
+from scheduler.core.model import NONE, Cause, Queues, Unit
 from scheduler.state.encoded import Encoded
+from scheduler.state.reserved import SlotAt
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.names import owner_name
 
-__all__ = ["Departure", "Owner", "departure_of", "waiting_for"]
+__all__ = ["Departure", "Owner", "departure_of", "slots_of", "waiting_for"]
 
 _TOLD: Final = 3  # who leaves, by name
 _SPANS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # of which there are at least two
@@ -33,6 +34,8 @@ class Departure(NamedTuple):
     why: str  # as whoever loses it is told
     gpus: int  # thousandths
     work_lost: int = 0  # GPU-seconds
+    slots: tuple[tuple[Key, tuple[SlotAt, ...]], ...] = ()  # elsewhere, of groups that are moved
+    holds: tuple[tuple[Key, str], ...] = ()  # the same as annotations, once it is assumed
     uids: tuple[str, ...] = ()  # of the pods, once it is assumed that they go
     owner: Owner | None = None  # that is suspended; pods of nobody's are deleted
 
@@ -42,8 +45,9 @@ class Departure(NamedTuple):
         return f"{_called(self.groups[0])} ({self.action})"
 
 
-def departure_of(encoded: Encoded, one: Eviction) -> Departure:
-    """Return an eviction by names."""
+def departure_of(encoded: Encoded, one: Eviction, moves: Iterable[Move] = ()) -> Departure:
+    """Return an eviction by names, with the slots of those that are moved."""
+    nodes = encoded.snapshot.nodes.names
     return Departure(
         groups=tuple(encoded.units[row] for row in one.units),
         pods=tuple(encoded.pods[row] for row in one.pods),
@@ -52,6 +56,20 @@ def departure_of(encoded: Encoded, one: Eviction) -> Departure:
         why=_why(encoded, one),
         gpus=one.gpus,
         work_lost=one.work_lost,
+        slots=tuple(
+            (encoded.units[move.unit], slots_of(nodes, move.slots))
+            for move in moves
+            if move.unit in one.units
+        ),
+    )
+
+
+def slots_of(nodes: Sequence[str], held: Iterable[Reservation]) -> tuple[SlotAt, ...]:
+    """Return what a plan holds, each slot by names."""
+    return tuple(
+        SlotAt(one.leaf, nodes[one.node], Cause(one.cause))
+        for one in held
+        for _ in range(one.number)
     )
 
 

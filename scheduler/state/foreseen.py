@@ -23,11 +23,21 @@ def foresee(gang: Gang, kins: Kins, scheduler_name: str) -> dict[str, tuple[Kin,
     found = {}
     for later in gang.said.later:
         pod = _pod_of(later, gang.key, scheduler_name)
-        count = min(max(later.count, 0), _MOST_LATER)
+        count = _count(later)
         for leaf, labels in _later_leaves(later, gang):
             # Their sub-group is a label, so that those of two leaves are not alike.
             found[leaf] = kins.foresee(gang.key, pod, (labels, later.sharing)), count
+    for leaf, held in gang.coming_back.items() if gang.is_awaited else ():
+        like = held.like
+        if like is not None and leaf in gang.minima and leaf not in found:
+            said = {**like.labels, SUBGROUP: leaf}, like.sharing
+            pod = _pod_of(like, gang.key, scheduler_name)
+            found[leaf] = kins.foresee(gang.key, pod, said), _count(like)
     return found
+
+
+def _count(later: Later) -> int:
+    return min(max(later.count, 0), _MOST_LATER)
 
 
 def _later_leaves(later: Later, gang: Gang) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -1,15 +1,16 @@
 """One group that pods name: what it says of itself, and how far its pods are."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from scheduler.core.model import NONE, Bar, Cause, Ints, Verdict
+from scheduler.core.model import NONE, Bar, Ints, Verdict
 from scheduler.state.kin import Kin
-from scheduler.state.reserved import read_reserved
+from scheduler.state.reserved import Held, coming_back
 from scheduler.state.roll import GATED, RELEASING, STATES, STUCK, SUCCEEDED, THERE, WAITING, Roll
-from scheduler.state.terms import Stray
+from scheduler.state.terms import Stray, epoch_s
 from scheduler.state.trees import DEFAULT, group_bar, minima
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta
@@ -18,7 +19,7 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.policy.anticipated import Anticipated, read_anticipated
 
-__all__ = ["Gang"]
+__all__ = ["Gang", "Origin", "ends_at", "moved_leaves"]
 
 _TOLD: Final = 8  # names in a message
 _WAKES_ON: Final = frozenset({"groups"})
@@ -26,15 +27,25 @@ _NONE: Final = (0,) * STATES
 _NOTHING: Final = Anticipated()
 
 
+class Origin(NamedTuple):
+    """What a gang is made from besides its group and its pods."""
+
+    now: int
+    jobset: JobSet | None = None
+    runs_again: bool | None = None  # its TrainJob; None if there is none
+
+
 class Gang:
     """It is made anew when its group changes, and counted anew when its pods do."""
 
     __slots__ = (
         "bar",
+        "comes_back",
+        "coming_back",
         "group",
         "heads",
+        "is_awaited",
         "is_listed",
-        "is_moving",
         "is_promised",
         "is_sound",
         "is_suspended",
@@ -49,9 +60,8 @@ class Gang:
         "said",
     )
 
-    def __init__(
-        self, number: int, key: Key, group: PodGroup | None, jobset: JobSet | None
-    ) -> None:
+    def __init__(self, number: int, key: Key, group: PodGroup | None, origin: Origin) -> None:
+        jobset = origin.jobset
         self.number: Final = number
         self.key: Final = key
         self.group: Final = group
@@ -62,7 +72,12 @@ class Gang:
         self.refused: Final[dict[Kin, str]] = {}
         self.later: dict[str, tuple[Kin, int]] = {}  # by leaf: kin, and how many in all
         self.heads: Final[dict[str, tuple[int, ...]]] = {}  # by leaf: those that count, by state
-        self.is_moving: Final = _is_moving(group) if group else False
+        self.coming_back: Final = moved_leaves(group, origin.now) if group else {}
+        self.is_awaited: Final = bool(self.coming_back) and origin.runs_again is True
+        # If nobody says whether its TrainJob goes on, its pods tell whether it is moved.
+        self.comes_back: Final = self.is_awaited or (
+            bool(self.coming_back) and origin.runs_again is None and not self.is_suspended
+        )
         self.is_promised = False  # a node, to one that waits, or that is moved
         self.is_listed = False  # it wants or has anything
         self.said = _NOTHING
@@ -104,7 +119,7 @@ class Gang:
         """Count the pods; *heads*, [kin, state], are those of all kin."""
         counts = roll.kins.counts
         self.heads.clear()
-        self.is_promised = self.is_moving and not self.is_suspended
+        self.is_promised = self.comes_back
         for leaf, kins in self.leaves.items():
             numbers = [kin.number for kin in kins if counts[kin.number]]
             if numbers:
@@ -116,9 +131,11 @@ class Gang:
                 for kin in self.kins
             )
         states = (THERE,) if self.is_suspended else (WAITING, GATED, THERE)
-        if self.is_moving and not self.is_suspended:
-            states = (*states, RELEASING, STUCK)  # it will be back
-        self.is_listed = any(row[state] for row in self.heads.values() for state in states)
+        if self.comes_back:
+            states = (*states, RELEASING, STUCK)
+        self.is_listed = self.is_awaited or any(
+            row[state] for row in self.heads.values() for state in states
+        )
 
     def of(self, leaf: str, state: int) -> int:
         """Return how many pods of a leaf count and are so far."""
@@ -147,7 +164,7 @@ class Gang:
 
     def to_come(self, leaf: str) -> int:
         """Return how many pods of a leaf do not exist yet."""
-        if self.is_suspended or leaf not in self.later:
+        if leaf not in self.later or (self.is_suspended and not self.comes_back):
             return 0
         states = (WAITING, GATED, THERE, SUCCEEDED)
         return max(self.later[leaf][1] - sum(self.of(leaf, state) for state in states), 0)
@@ -184,11 +201,15 @@ class Gang:
             self.bar = Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
 
 
-def _is_moving(group: PodGroup) -> bool:
-    """Say whether a group holds slots for pods that were evicted to be made anew elsewhere."""
-    held = read_reserved(group.metadata.annotations.get(RESERVED, ""))
-    slots = () if isinstance(held, str) else held.values()
-    return any(slot.cause == Cause.MOVE for of_leaf in slots for slot in of_leaf)
+def moved_leaves(group: PodGroup, now: int) -> dict[str, Held]:
+    """Return the leaves whose pods were evicted to be made anew elsewhere, and are waited for."""
+    found = coming_back(group.metadata.annotations.get(RESERVED, ""))
+    return {leaf: held for leaf, held in found.items() if ends_at(held) > now}
+
+
+def ends_at(held: Held) -> float:
+    """Return until when pods that come back are waited for, in seconds since 1970."""
+    return (epoch_s(held.until) or 0) if held.until else math.inf
 
 
 def _owner(meta: Meta) -> str:

@@ -12,15 +12,17 @@ import numpy as np
 from scheduler.core.model import NONE, Bools, Ints
 from scheduler.state.cluster import Cluster
 from scheduler.state.foreseen import foresee
-from scheduler.state.gang import Gang
+from scheduler.state.gang import Gang, Origin, ends_at, moved_leaves
 from scheduler.state.kin import Kin
 from scheduler.state.kins import grown
 from scheduler.state.links import Links
+from scheduler.state.reserved import coming_back
 from scheduler.state.roll import Roll
-from scheduler.state.stays import trainjob_key
+from scheduler.state.stays import runs_again, trainjob_key
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RESERVED
 from trainer_kai.api.podgroup import PodGroup
 
 __all__ = ["Gangs"]
@@ -43,6 +45,8 @@ class Gangs:
         self._jobsets: Final[Links[Key, Key]] = Links()
         self._trainjobs: Final[Links[Key, Key]] = Links()
         self._before: Final[Links[Key, Key]] = Links()  # groups that it comes after
+        self._ends: Final[dict[Key, tuple[float, bool]]] = {}  # of moves: when, and if it is past
+        self._now = 0
         self._stale: dict[Key, None] = {}  # to be made anew
         self.changed: dict[Key, None] = {}  # to be counted anew; some are no more
         self.is_listed: Bools = np.zeros(_FIRST, dtype=np.bool_)
@@ -52,12 +56,20 @@ class Gangs:
         """Return a gang that has pods."""
         return self.by_key.get(key)
 
+    def begin(self, trainjobs: Iterable[Key], now: int) -> None:
+        """Take the time, and the names of TrainJobs of which something has changed."""
+        self.changed, self._stale, self._now = {}, {}, now
+        for trainjob in trainjobs:
+            self.touch(self._trainjobs.of(trainjob))
+        for key, (at, is_past) in self._ends.items():
+            if key in self.changed or (at <= now) != is_past:
+                self._stale[key] = None
+
     def hear(self, kins: Iterable[Kin], groups: Iterable[Key], jobsets: Iterable[Key]) -> None:
         """Take kin that were touched, and the names of what has changed."""
-        self.changed, self._stale = {}, {}
         for kin in kins:
             self._hear(kin)
-        self._stale.update((key, None) for key in groups if key in self._named)
+        self._stale.update((key, None) for key in groups if self._is_watched(key))
         for jobset in jobsets:
             self._stale.update(dict.fromkeys(self._jobsets.of(jobset)))
         owners: dict[str, None] = {}
@@ -67,11 +79,6 @@ class Gangs:
             self._choose_newest(self._owners.of(owner) if owner else ())
         for key in tuple(self.changed):  # what is known of one stage tells the next when to begin
             self.touch(self._before.of(key))
-
-    def hear_trainjobs(self, trainjobs: Iterable[Key]) -> None:
-        """Take the names of TrainJobs of which something has changed."""
-        for trainjob in trainjobs:
-            self.touch(self._trainjobs.of(trainjob))
 
     def touch(self, keys: Iterable[Key]) -> None:
         """Let gangs be looked at again."""
@@ -121,11 +128,12 @@ class Gangs:
 
     def _founded(self, key: Key, before: Gang | None, named: dict[Kin, None]) -> Gang | None:
         kins = self._roll.kins
-        if not named:
-            return None
         group = self._cluster.pod_groups.get(key)
+        origin = self._origin(group)
+        if not named and not (group and origin.runs_again and moved_leaves(group, self._now)):
+            return None
         number = self._number() if before is None else before.number
-        gang = Gang(number, key, group, self._jobset_of(group))
+        gang = Gang(number, key, group, origin)
         gang.seat(named)
         for kin in gang.refused:
             kin.gang, kins.gang[kin.number], kins.counts[kin.number] = key, NONE, False
@@ -137,15 +145,36 @@ class Gangs:
         return gang
 
     def _link(self, key: Key, gang: Gang | None) -> None:
-        """Note whose changes concern a gang."""
-        group = gang.group if gang else None
-        owners = group.metadata.owner_references if group else ()
+        """Note whose changes concern a gang, or one that may come back."""
+        group = self._cluster.pod_groups.get(key)
+        text = group.metadata.annotations.get(RESERVED, "") if group else ""
+        ends = [ends_at(held) for held in coming_back(text).values()]
+        if ends:
+            self._ends[key] = min(ends), min(ends) <= self._now
+        else:
+            self._ends.pop(key, None)
+        is_watched = group is not None and (gang is not None or ends)
+        owners = group.metadata.owner_references if group and is_watched else ()
         self._owners.put(key, (gang.owner,) if gang and gang.owner else ())
         self._jobsets.put(key, (Key(key.namespace, owner.name) for owner in owners))
-        trainjob = trainjob_key(gang.jobset) if gang else None
+        trainjob = trainjob_key(self._jobset_of(group)) if is_watched else None
         self._trainjobs.put(key, (trainjob,) if trainjob else ())
         after = gang.said.after if gang else ()
         self._before.put(key, (Key(key.namespace, one.group) for one in after))
+
+    def _is_watched(self, key: Key) -> bool:
+        """Say whether pods name a group, or some of it is, or was, about to come back."""
+        if key in self._named or key in self._ends:
+            return True
+        group = self._cluster.pod_groups.get(key)
+        return group is not None and bool(coming_back(group.metadata.annotations.get(RESERVED, "")))
+
+    def _origin(self, group: PodGroup | None) -> Origin:
+        jobset = self._jobset_of(group)
+        key = trainjob_key(jobset)
+        job = self._cluster.trainjobs.get(key) if key else None
+        is_over = jobset is not None and bool(jobset.status.terminal_state)
+        return Origin(self._now, jobset, runs_again(job) and not is_over if job else None)
 
     def _number(self) -> int:
         if self._free:

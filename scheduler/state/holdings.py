@@ -5,6 +5,7 @@ that have none: a slot whose pod has come to lie somewhere is let go.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from scheduler.core.model import NONE, Cause, NodeFault
@@ -76,8 +77,12 @@ class Holdings:
             message = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
             self._strays[gang.key] = Stray(gang.key, message)
             return {}
-        if gang.is_suspended or not gang.is_sound or not gang.is_begun:
+        if not gang.is_sound or not gang.is_begun:
             return {}
+        if gang.is_suspended and not gang.comes_back:
+            return {}
+        back = gang.coming_back
+        found = {leaf: it for leaf, it in found.items() if leaf in back or not _is_moved(it)}
         kept: dict[str, Held] = {}
         for leaf, minimum in gang.minima.items():
             held, kin = found.get(leaf, ()), self._kin(gang, leaf)
@@ -96,7 +101,7 @@ class Holdings:
     def _kept(self, gang: Gang, leaf: str, held: tuple[SlotAt, ...], minimum: int) -> list[SlotAt]:
         """Return the slots that can still be used, less those that pods have taken by now."""
         count = gang.later[leaf][1] if leaf in gang.later else minimum
-        if any(one.cause == Cause.MOVE for one in held):  # what can be spared was moved as well
+        if _is_moved(held):  # what can be spared was moved as well
             count = max(count, sum(gang.of(leaf, one) for one in (*range(DONE), SUCCEEDED)))
         done = gang.of(leaf, THERE) + gang.of(leaf, SUCCEEDED)
         kept = [one for one in held if self._is_usable(one.node)]
@@ -120,3 +125,7 @@ class Holdings:
         """Say whether a slot may stay: who cordons a node wants nobody there, other faults pass."""
         row = self._nodes.row.get(node)
         return row is not None and self._nodes.faults[row] != NodeFault.CORDONED
+
+
+def _is_moved(slots: Iterable[SlotAt]) -> bool:
+    return any(one.cause == Cause.MOVE for one in slots)

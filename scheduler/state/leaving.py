@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from scheduler.state.cluster import Cluster
 from scheduler.state.departures import Departure, Owner
+from scheduler.state.moved import with_holds
 from scheduler.state.orders import UnitOrders
 from scheduler.state.reserved import read_reserved
 from trainer_kai.api.meta import Key
@@ -25,9 +26,9 @@ class Leaving:
         # Groups of which it is not known yet whether they go, and the nodes of their slots.
         self._open: Final[dict[Key, frozenset[str]]] = {}
 
-    def begin(self, claimant: Key, departures: Departures) -> Departures:
+    def begin(self, claimant: Key, departures: Departures, now: int) -> Departures:
         """Take note of who has to go for a group; return who exactly that is."""
-        found = tuple([self.known(one) for one in departures])
+        found = tuple([with_holds(self.known(one), self._cluster, now) for one in departures])
         if found:
             self._of[claimant] = (*self._of.get(claimant, ()), *found)
             self._open.update({group: self._slots(group) for one in found for group in one.groups})

@@ -4,7 +4,6 @@ Told by watches, asked by the cycle; both on one event loop. What a plan was mad
 meanwhile it goes on here, and what a plan relied on and is no more is found by `moved`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -32,17 +31,17 @@ from scheduler.state.news import (
 from scheduler.state.orders import UnitOrders
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
-from scheduler.state.stays import refusal
+from scheduler.state.stays import refusal, runs_again
 from scheduler.state.terms import Terms, stamp
+from scheduler.state.totals import use_of
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import EVICTED_BY, POD_GROUP, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.quantity import QuantityError
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
-from trainer_kai.policy.demand import Amounts, demand
+from trainer_kai.policy.demand import Amounts
 
 __all__ = ["Live"]
 
@@ -181,13 +180,14 @@ class Live:
             self.assumed.promise(pod, self.cluster.pods[pod].metadata.uid, node)
             self._lay_pod(pod)
         text = orders.hold if orders.let_go is None else orders.let_go
-        group = self.cluster.pod_groups.get(orders.group)
-        if text is not None and group is not None:
-            self.assumed.hold(orders.group, group.metadata.uid, text)
-            self._lay_group(orders.group)
+        if text is not None:
+            self._lay_hold(orders.group, text)
         uids = tuple([self.cluster.pods[it.pod].metadata.uid for it in orders.nominations])
-        going, at = self.leaving.begin(orders.group, orders.departures), stamp(self._terms().now)
+        now = self._terms().now
+        going, at = self.leaving.begin(orders.group, orders.departures, now), stamp(now)
         for one in going:
+            for name, text in one.holds:
+                self._lay_hold(name, text)
             for pod, uid in zip(one.pods, one.uids, strict=True):
                 self.assumed.evict(pod, uid, at)
                 self._lay_pod(pod)
@@ -196,6 +196,12 @@ class Live:
     def forget_departures(self, orders: UnitOrders, some: Departures) -> None:
         """Take back that some go for a unit."""
         self._let_stay(self.leaving.forget(orders.group, some))
+        self.let_place_go(some)
+
+    def let_place_go(self, some: Departures) -> None:
+        """Take back that some have places elsewhere."""
+        for group in (group for one in some for group, _ in one.holds):
+            self.forget_hold(group)
 
     def _let_stay(self, pods: Iterable[Key]) -> None:
         for pod in pods:
@@ -214,11 +220,20 @@ class Live:
 
     def hold(self, group: Key, text: str | None) -> None:
         """Take back that slots were let go; *text* is what was written before, if anything was."""
-        known = self.cluster.pod_groups.get(group)
-        if text is None or known is None:
+        if text is None or group not in self.cluster.pod_groups:
             self.forget_hold(group)
-            return
-        self.assumed.hold(group, known.metadata.uid, text)
+        else:
+            self._lay_hold(group, text)
+
+    def _lay_hold(self, key: Key, text: str) -> None:
+        group = self.cluster.pod_groups.get(key)
+        if group is not None:
+            self.assumed.hold(key, group.metadata.uid, text)
+            self._lay_group(key)
+
+    def held(self, group: Key, until_s: float) -> None:
+        """Wait for what was written of a group to be seen, if it is not yet."""
+        self.assumed.done(group, until_s)
         self._lay_group(group)
 
     def forget_hold(self, group: Key) -> None:
@@ -229,10 +244,9 @@ class Live:
     def expire(self, now_s: float) -> list[Key]:
         """Forget what was done and is not seen; return of which objects."""
         pods, groups = self.assumed.overdue(now_s)
-        for key in pods:
-            self._lay_pod(key)
-        for key in groups:
-            self._lay_group(key)
+        for lay, keys in ((self._lay_pod, pods), (self._lay_group, groups)):
+            for key in keys:
+                lay(key)
         return [*pods, *groups]
 
     def short_of_pods(self) -> list[Key]:
@@ -266,7 +280,7 @@ class Live:
         has_record = now is not None and EVICTED_BY in now.metadata.annotations
         if has_record and self.on_record is not None:
             self.on_record(key)
-        was, is_ = (refusal(it) if it else None for it in (before, now))
+        was, is_ = ((refusal(it), runs_again(it)) if it else (None, True) for it in (before, now))
         return NOTHING if was == is_ else ANY
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -301,8 +315,7 @@ class Live:
         if text is None:
             return False
         self._kept[name] = text
-        self.assumed.hold(name, group.metadata.uid, text)
-        self._lay_group(name)
+        self._lay_hold(name, text)
         return True
 
     def _is_closing(self, namespace: str) -> bool:
@@ -321,20 +334,7 @@ class Live:
 
     def use_of(self, group: Key) -> tuple[Amounts, Amounts]:
         """Return what the pods of a group have, and what they ask for: that as well."""
-        allocated: Counter[str] = Counter()
-        requested: Counter[str] = Counter()
-        for key in self._members.get(group, ()):
-            pod = self.cluster.pods[key]
-            if pod.status.phase in OVER:
-                continue
-            try:
-                amounts = demand(pod.spec)
-            except QuantityError:
-                continue  # it cannot be placed, and its unit is told why
-            requested.update(amounts)
-            if pod.spec.node_name:
-                allocated.update(amounts)
-        return allocated, requested
+        return use_of(self.cluster.pods[key] for key in self._members.get(group, ()))
 
     def keep_again(self, group: Key, text: str) -> None:
         """Have places that could not be written yet written later."""

@@ -67,7 +67,7 @@ class Memory:
         self._holdings: Final = Holdings(self._roll, self._nodes)
         self._users: Final = Users(cluster, self._roll)
         self._stays: Final = Stays(cluster.trainjobs, cluster.refused)
-        self._units: Final = Units(terms.staleness_grace_s)
+        self._units: Final = Units(terms)
         self._dues: Final = Dues()
         self._budgets: Final = BudgetRows()
         self._strays: Final[dict[Key, list[Stray]]] = {}
@@ -89,8 +89,8 @@ class Memory:
         """Take what has changed."""
         again = self._read_rules(news)
         self._read_pods(news, now)
+        self._gangs.begin(news.trainjobs, now)
         self._gangs.hear(self._roll.touched, news.pod_groups, news.jobsets)
-        self._gangs.hear_trainjobs(news.trainjobs)
         if self._nodes.renumbered is not None:
             self._gangs.touch(self._promised())
         if self._nodes.has_faults_changed:
@@ -187,7 +187,11 @@ class Memory:
         }
         for slot in alone:
             queue_of[slot] = standings.of_alone(kins[int(self._roll.kin[slot])]).queue
-        moved = {name for name in {*queue_of.values()} if before.at(name) != after.at(name)}
+        moved = {
+            name
+            for name in {*queue_of.values()}
+            if before.at(name) != after.at(name) or before.may_move(name) != after.may_move(name)
+        }
         return {of for of, name in queue_of.items() if name in moved}
 
     def _read_codes(self, news: News, rows: set[int]) -> set[Key | int]:

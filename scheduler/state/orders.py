@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from scheduler.core.decision import Admission, BarNumbers, Placing, Plan, Rejection, Reservation
 from scheduler.core.model import NONE, Cause, Leaf, Verdict, leaves_of
-from scheduler.state.departures import Departure, departure_of
+from scheduler.state.departures import Departure, departure_of, slots_of
 from scheduler.state.encode import Encoded
-from scheduler.state.reserved import SlotAt, write_reserved
+from scheduler.state.reserved import SlotAt, coming_back, write_reserved
 from trainer_kai.api.meta import Key
 
 __all__ = ["Hold", "Orders", "PodAt", "Refused", "UnitOrders", "read_orders"]
@@ -97,16 +97,18 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
     def named(placings: Iterable[Placing]) -> tuple[PodAt, ...]:
         return tuple(PodAt(encoded.pods[pod], nodes[node]) for pod, node in placings)
 
-    of_unit, gone = _by_unit(plan), _gone(plan)
+    of_unit, gone = _by_unit(plan.decisions), _gone(plan)
     leaving: dict[int, list[Departure]] = {}
     for it in plan.evictions:
-        leaving.setdefault(it.claimant, []).append(departure_of(encoded, it))
+        leaving.setdefault(it.claimant, []).append(departure_of(encoded, it, plan.moves))
     for row in [*of_unit, *sorted(encoded.reserved.keys() - of_unit.keys())]:
         admissions = of_unit.get(row, [])
-        now, then = encoded.reserved.get(row, ""), write_reserved(_slots(encoded, row, admissions))
         if row in gone:
-            continue  # what it holds it lets go when it is gone
-        with_new = write_reserved(_slots(encoded, row, admissions, keeps_all=True))
+            continue  # what it holds it lets go when it is gone, or others hold it for it
+        now = encoded.reserved.get(row, "")
+        moved = coming_back(now)
+        then = write_reserved(_slots(encoded, row, admissions), moved)
+        with_new = write_reserved(_slots(encoded, row, admissions, keeps_all=True), moved)
         is_more = any(one.reservations for one in admissions)
         hold = with_new if is_more and with_new != now else None
         let_go = then if then != (now if hold is None else hold) else None
@@ -117,19 +119,16 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
             yield UnitOrders(encoded.units[row], hold, binds, nominations, let_go, departures)
 
 
-def _by_unit(plan: Plan) -> dict[int, list[Admission]]:
+def _by_unit(decisions: Iterable[Admission]) -> dict[int, list[Admission]]:
     of_unit: dict[int, list[Admission]] = {}
-    for admission in plan.decisions:
+    for admission in decisions:
         of_unit.setdefault(admission.unit, []).append(admission)
-    for move in plan.moves:
-        of_unit[move.unit] = [Admission(move.unit, reservations=move.slots)]
     return of_unit
 
 
 def _gone(plan: Plan) -> set[int]:
-    """Return the units that lose all they have, slots too, and get nothing anew."""
-    moved = {move.unit for move in plan.moves}
-    return {row for one in plan.evictions if one.is_whole for row in one.units} - moved
+    """Return the units that lose all they have, slots too."""
+    return {row for one in plan.evictions if one.is_whole for row in one.units}
 
 
 def _astray(encoded: Encoded) -> Iterator[Refused]:
@@ -151,9 +150,13 @@ def _hold(group: Key, one: Reservation, nodes: tuple[str, ...]) -> Hold:
 
 
 def _annotations(encoded: Encoded, plan: Plan) -> Iterator[tuple[Key, str]]:
-    of_unit, gone = _by_unit(plan), _gone(plan)
+    moves = [Admission(move.unit, reservations=move.slots) for move in plan.moves]
+    of_unit, gone = _by_unit((*plan.decisions, *moves)), _gone(plan)
+    gone -= {move.unit for move in plan.moves}  # they get others
     for row in sorted({*of_unit, *encoded.reserved}):
-        text = write_reserved(_slots(encoded, row, of_unit.get(row, [])))
+        text = write_reserved(
+            _slots(encoded, row, of_unit.get(row, [])), coming_back(encoded.reserved.get(row, ""))
+        )
         text = "" if row in gone else text
         if text != encoded.reserved.get(row, ""):
             yield encoded.units[row], text
@@ -173,9 +176,7 @@ def _slots(
         for slot in leaf.slots[_count(leaf, placed) :]:
             yield SlotAt(leaf.name, nodes[slot.node], slot.cause)
     for admission in admissions:
-        for one in admission.reservations:
-            for _ in range(one.number):
-                yield SlotAt(one.leaf, nodes[one.node], Cause(one.cause))
+        yield from slots_of(nodes, admission.reservations)
 
 
 def _count(leaf: Leaf, placed: set[int]) -> int:

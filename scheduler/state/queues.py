@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from scheduler.core.model import NONE, UNBOUND, Bar, Ints, Kind, Queues, Verdict
 from scheduler.state.moments import said_s
 from scheduler.state.terms import Stray, epoch_s
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import RECLAIM_GOAL
+from trainer_kai.api.names import CONSOLIDATION, RECLAIM_GOAL
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 
 __all__ = ["QueueRows"]
@@ -27,7 +28,10 @@ _UNITS: Final = ((Kind.CPU, 1), (Kind.MEMORY, 10**6), (Kind.GPU, 1000))
 _MOST: Final = 2**60  # a bound above this is as good as this
 _MOST_WEIGHT: Final = 10**9
 _TOLD: Final = 8  # names in a message
-_GOALS: Final = ("fair-share", "quota-only")  # of reclaim, among the children of a queue
+_RIGHT: Final = {  # annotations; what cannot be meant counts as the former
+    RECLAIM_GOAL: ("fair-share", "quota-only"),  # among the children of a queue
+    CONSOLIDATION: ("off", "on"),  # of those in a queue, and below it
+}
 _WAKES_ON: Final = frozenset({"queues"})
 
 
@@ -59,10 +63,11 @@ class QueueRows:
     def strays(self) -> list[Stray]:
         """Return what was left out, and why."""
         found = [Stray(Key("", name), fault) for name, (_, fault) in self._faults.items()]
-        for name, queue in self._queues.items():
-            if _goal(queue) not in _GOALS:
-                right = f"and must be {' or '.join(_GOALS)}: it counts as the former"
-                fault = f"queue {name}: annotation {RECLAIM_GOAL} is {_goal(queue)!r}, {right}"
+        for (name, queue), (note, right) in product(self._queues.items(), _RIGHT.items()):
+            said = _noted(queue, note)
+            if said is not None and said not in right:
+                must = f"and must be {' or '.join(right)}: it counts as the former"
+                fault = f"queue {name}: annotation {note} is {said!r}, {must}"
                 found.append(Stray(Key("", name), fault))
         return sorted(found)
 
@@ -86,6 +91,15 @@ class QueueRows:
         if name not in self._bars:
             self._bars[name] = self._bar(name)
         return self._bars[name]
+
+    def may_move(self, name: str) -> bool | None:
+        """Say whether those in a queue may be moved; None if neither it nor one above it says."""
+        while name in self.row:
+            said = _noted(self._queues[name], CONSOLIDATION)
+            if said is not None:
+                return said == "on"
+            name = self._queues[name].spec.parent_queue
+        return None
 
     def table(self, allocated: Ints, fixed: Ints, requested: Ints) -> Queues:
         """Return the rows; of what each queue itself has, what all below it have is made."""
@@ -125,7 +139,7 @@ class QueueRows:
 
     def _quota_only(self) -> tuple[bool, ...]:
         """Return below which queues nobody takes back more than its quota."""
-        found = tuple(_goal(self._queues[name]) == "quota-only" for name in self.names)
+        found = tuple(_noted(self._queues[it], RECLAIM_GOAL) == "quota-only" for it in self.names)
         return found if any(found) else ()
 
     def _min_s(self, field: str) -> tuple[int, ...]:
@@ -214,12 +228,13 @@ def _age(queue: Queue) -> tuple[int, str]:
     return epoch_s(queue.metadata.creation_timestamp) or 0, queue.metadata.uid
 
 
-def _goal(queue: Queue) -> str:
-    return queue.metadata.annotations.get(RECLAIM_GOAL, _GOALS[0])
+def _noted(queue: Queue, note: str) -> str | None:
+    return queue.metadata.annotations.get(note)
 
 
 def _said(queue: Queue) -> tuple[object, ...]:
-    return queue.spec, _age(queue), _goal(queue)
+    goal = _noted(queue, RECLAIM_GOAL) or _RIGHT[RECLAIM_GOAL][0]
+    return queue.spec, _age(queue), goal, _noted(queue, CONSOLIDATION)
 
 
 def _shares(queue: Queue) -> tuple[QueueResource, QueueResource, QueueResource]:

@@ -5,22 +5,26 @@ them, and read at the start. The schema stands in the README of this room.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
 from scheduler.core.model import Cause
+from trainer_kai.policy.anticipated import Later
 
-__all__ = ["Held", "SlotAt", "read_reserved", "write_reserved"]
+__all__ = ["Held", "SlotAt", "coming_back", "read_reserved", "write_reserved"]
 
 _MOST: Final = 100_000  # slots of one leaf
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """The slots of one leaf."""
+class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The slots of one leaf; of one that is moved also what it is, for it has no pods meanwhile."""
 
     nodes: Mapping[str, int] = {}
     cause: str = ""
+    until: str = ""  # nothing is held after it, if its pods have not come back by then
+    like: Later | None = None
 
 
 class SlotAt(NamedTuple):
@@ -31,6 +35,9 @@ class SlotAt(NamedTuple):
     cause: Cause
 
 
+_NOTHING: Final = Held()
+_NOBODY: Final[Mapping[str, Held]] = MappingProxyType({})
+_MOVED: Final = Cause.MOVE.name.lower()
 _read: Final = msgspec.json.Decoder(dict[str, Held])
 
 
@@ -43,8 +50,22 @@ def read_reserved(text: str) -> dict[str, tuple[SlotAt, ...]] | str:
     return {leaf: tuple(_slots(leaf, held)) for leaf, held in found.items()}
 
 
-def write_reserved(slots: Iterable[SlotAt]) -> str:
-    """Write the slots of a group; nothing where there are none."""
+def coming_back(text: str) -> dict[str, Held]:
+    """Return the leaves that are moved, whose pods are made anew; none if it cannot be read."""
+    if _MOVED not in text:  # of nearly all
+        return {}
+    try:
+        found = _read.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+    return {leaf: held for leaf, held in found.items() if held.nodes and held.cause == _MOVED}
+
+
+def write_reserved(slots: Iterable[SlotAt], moved: Mapping[str, Held] = _NOBODY) -> str:
+    """Write the slots of a group; nothing where there are none.
+
+    Of leaves that are *moved* it is known what they are, and how long they are waited for.
+    """
     nodes: dict[str, dict[str, int]] = {}
     causes: dict[str, Cause] = {}
     for leaf, node, cause in slots:
@@ -53,9 +74,11 @@ def write_reserved(slots: Iterable[SlotAt]) -> str:
         causes[leaf] = min(cause, causes.get(leaf, cause))  # one word for all of them
     if not nodes:
         return ""
-    held = {
-        leaf: Held(nodes=nodes[leaf], cause=causes[leaf].name.lower()) for leaf in sorted(nodes)
-    }
+    held = {}
+    for leaf in sorted(nodes):
+        why = causes[leaf].name.lower()
+        known = moved.get(leaf, _NOTHING) if why == _MOVED else _NOTHING
+        held[leaf] = msgspec.structs.replace(known, nodes=nodes[leaf], cause=why)
     return msgspec.json.encode(held, order="deterministic").decode()
 
 

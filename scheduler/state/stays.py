@@ -8,13 +8,14 @@ from scheduler.state.roll import SUCCEEDED
 from scheduler.state.terms import epoch_s
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import KUEUE_QUEUE, LAST_CHECKPOINT, TRAINJOB_CONTROLLER
+from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE, LAST_CHECKPOINT, TRAINJOB_CONTROLLER
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = ["Stays", "refusal", "trainjob_key"]
+__all__ = ["Stays", "refusal", "runs_again", "trainjob_key"]
 
 _NOBODY: Final = Key("", "")
+_MOVING: Final = "it is on its way to another place"
 _ENDING: Final = "some of its pods have succeeded, and would not run again"
 
 
@@ -24,6 +25,10 @@ class Stays:
     def __init__(self, trainjobs: Mapping[Key, TrainJob], refused: Mapping[Key, str]) -> None:
         self._trainjobs: Final = trainjobs
         self._refused: Final = refused  # why it cannot be suspended, where that was tried
+
+    def knows(self, gang: Gang) -> bool:
+        """Say whether a gang is of a TrainJob that is there."""
+        return trainjob_key(gang.jobset) in self._trainjobs
 
     def saved(self, gang: Gang) -> int:
         """Return when a gang says it saved its work last, in seconds since 1970; 0 is never."""
@@ -36,6 +41,8 @@ class Stays:
         is_over = any(gang.of(name, SUCCEEDED) for name in gang.minima)
         if gang.owner and gang.is_begun and is_over:
             return _ENDING
+        if gang.is_awaited:
+            return _MOVING
         key = trainjob_key(gang.jobset)
         if key is None:
             return ""
@@ -50,6 +57,11 @@ def refusal(job: TrainJob) -> str | None:
     if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
         return f"it is managed by {job.spec.managed_by}"
     return None
+
+
+def runs_again(job: TrainJob) -> bool:
+    """Say whether a TrainJob runs, or was suspended for a moment only."""
+    return not job.spec.suspend or EVICTED_BY in job.metadata.annotations
 
 
 def trainjob_key(jobset: JobSet | None) -> Key | None:

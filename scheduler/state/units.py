@@ -22,7 +22,7 @@ from scheduler.state.roll import (
 )
 from scheduler.state.stale import stale_at
 from scheduler.state.standing import Standing
-from scheduler.state.terms import epoch_s
+from scheduler.state.terms import Terms, epoch_s
 from scheduler.state.trees import DEFAULT, tree
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key, Meta
@@ -39,6 +39,7 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
+_MOST_LEAVES: Final = 16  # of whoever is moved
 _FEW: Final = 32  # changes that are cheaper one by one than all in one
 
 _Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
@@ -60,8 +61,8 @@ class _Entry:
 class Units:
     """The oldest first; each is made anew only when something that it is made of has changed."""
 
-    def __init__(self, staleness_grace_s: float) -> None:
-        self._grace_s: Final = staleness_grace_s
+    def __init__(self, terms: Terms) -> None:
+        self._terms: Final = terms
         self._entries: Final[dict[_Of, _Entry]] = {}
         self._line: list[_Entry] = []
         self._gone: Final[list[_Entry]] = []
@@ -100,14 +101,15 @@ class Units:
             is_preemptible=standing.is_preemptible,
             tree=tree(group, plant) if group and gang.is_sound else plant(DEFAULT, 1),
             bar=bar,
-            is_kept=gang.is_begun and not gang.is_suspended,
+            is_kept=gang.is_begun and (gang.comes_back or not gang.is_suspended),
             bundle=gang.owner,
             stays=view.stays.of(gang),
-            stale_at=stale_at(gang, self._grace_s),
+            stale_at=stale_at(gang, self._terms.staleness_grace_s),
             since=since(gang, view.roll),
             saved=view.stays.saved(gang),
             patient_until=patient_until(group.metadata, delay) if group else 0,
             patience=delay,
+            may_move=self._may_move(view, gang, standing.queue),
         )
         age = (*_age_of_gang(gang, view.roll), gang.key, 0)
         self._put(gang.key, _Entry(age, unit, gang.number, NONE))
@@ -135,6 +137,14 @@ class Units:
             can_hold=False,  # there is nothing to write it on
         )
         self._put(slot, _Entry((*_age(meta), name, 1), unit, NONE, slot))
+
+    def _may_move(self, view: View, gang: Gang, queue: str) -> bool:
+        """Say whether a gang may be moved; live only TrainJobs are, of queues that say so."""
+        said = view.queues.may_move(queue)
+        if self._terms.moves_unasked:
+            return said is not False
+        is_small = len(gang.minima) <= _MOST_LEAVES  # what they are like has to be written
+        return said is True and is_small and view.stays.knows(gang)
 
     def table(self) -> tuple[tuple[Unit, ...], tuple[Key, ...]]:
         """Return the units and their names."""

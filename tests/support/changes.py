@@ -60,10 +60,18 @@ _SAID: Final = [
     {"after": [{**_AFTER, "status": "Complete", "before": ["l-replica-"]}]},
     {"later": "wrong"},
 ]
+_MOVED: Final = {
+    "nodes": {"b": 2},
+    "cause": "move",
+    "like": {**_LATER, "requests": {"nvidia.com/gpu": "1"}, "volumes": _CLAIMED},
+}
 _HELD: Final = [
     "",
     json.dumps({"l-replica-0": {"nodes": {"a": 1, "b": 1}, "cause": "anticipated"}}),
     json.dumps({"n-replica-0": {"nodes": {"a": 1}}, "l-replica-0": {"nodes": {"gone": 1}}}),
+    json.dumps({"n-replica-0": {**_MOVED, "until": "2026-01-05T08:01:00Z"}}),
+    json.dumps({"n-replica-0": {**_MOVED, "until": "soon"}, "l-replica-0": _MOVED}),
+    json.dumps({"default": {"nodes": {"a": 1}, "cause": "move"}}),
     "wrong",
 ]
 
@@ -88,7 +96,10 @@ def _gangs(draw: st.DrawFn) -> Fields:
             "j",
             {"uid": draw(st.sampled_from("uv")), "ownerReferences": draw(st.sampled_from(_ABOVE))},
             spec={"suspend": draw(st.booleans()), "replicatedJobs": []},
-            status={"replicatedJobsStatus": draw(st.sampled_from([[], [status]]))},
+            status={
+                "replicatedJobsStatus": draw(st.sampled_from([[], [status]])),
+                "terminalState": draw(st.sampled_from(["", "", "", "Completed"])),
+            },
         )
     annotations = {
         "trainer-kai.dev/anticipated": json.dumps(draw(st.sampled_from(_SAID))),
@@ -153,7 +164,10 @@ def _rest(draw: st.DrawFn) -> Fields:
         return made(kind, draw(st.sampled_from("bc")), spec={"selector": selector}, status=status)
     if kind == "TrainJob":
         labels = draw(st.sampled_from([{}, {"kueue.x-k8s.io/queue-name": "k"}]))
-        return made(kind, draw(st.sampled_from("jk")), {"labels": labels})
+        notes = draw(st.sampled_from([{}, {"trainer-kai.dev/evicted-by": "{}"}]))
+        meta = {"labels": labels, "annotations": notes}
+        spec = {"suspend": draw(st.booleans())}
+        return made(kind, draw(st.sampled_from("jk")), meta, spec=spec)
     if kind == "Queue":
         parents = {"q": ["", "", "top"], "r": ["", "top", "r"], "top": ["", "none"]}
         name = draw(st.sampled_from("qr") | st.just("top"))
@@ -167,7 +181,9 @@ def _rest(draw: st.DrawFn) -> Fields:
                 ]
             )
         )
-        return queue(name, parentQueue=draw(st.sampled_from(parents[name])), **more)
+        offer = draw(st.sampled_from(["", "", "on", "off", "maybe"]))
+        meta = {"annotations": {"trainer-kai.dev/consolidation": offer} if offer else {}}
+        return queue(name, meta=meta, parentQueue=draw(st.sampled_from(parents[name])), **more)
     if kind == "PriorityClass":
         is_default = draw(st.booleans())
         return made(kind, "build", value=draw(st.sampled_from([10, 100])), globalDefault=is_default)

@@ -14,14 +14,22 @@ import msgspec
 from trainer_kai.api.affinity import Affinity, Toleration, TopologySpread
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
-from trainer_kai.api.pod import PodSpec, Volume
+from trainer_kai.api.pod import Pod, PodSpec, PodTemplate, Volume
 from trainer_kai.policy.demand import demand, spell
 from trainer_kai.policy.names import leaf_prefix
 from trainer_kai.policy.ports import EVERYWHERE, TCP, node_ports
 from trainer_kai.policy.stages import READY, pods_of
 from trainer_kai.policy.units import Member, Unit
 
-__all__ = ["After", "Anticipated", "HostPort", "Later", "anticipated", "read_anticipated"]
+__all__ = [
+    "After",
+    "Anticipated",
+    "HostPort",
+    "Later",
+    "anticipated",
+    "later_like",
+    "read_anticipated",
+]
 
 
 class After(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -135,25 +143,32 @@ def _later(unit: Unit, jobs: Mapping[str, ReplicatedJob]) -> tuple[Later, ...]:
 
 
 def _later_one(member: Member, job: ReplicatedJob) -> Later:
-    template = job.template.spec.template
-    return Later(
+    likeness = later_like(job.template.spec.template)
+    return msgspec.structs.replace(
+        likeness,
         sub_group_prefix=leaf_prefix(member.name),
         replicas=member.replicas,
         count=member.pods,
-        requests=spell(demand(template.spec)),
-        sharing={
-            k: template.metadata.annotations[k]
-            for k in _SHARING
-            if k in template.metadata.annotations
-        },
-        node_selector=template.spec.node_selector,
-        affinity=template.spec.affinity,
-        tolerations=template.spec.tolerations,
-        priority_class_name=template.spec.priority_class_name,
-        labels=template.metadata.labels,
-        topology_spread_constraints=template.spec.topology_spread_constraints,
-        host_ports=tuple(_host_ports(template.spec)),
-        volumes=tuple(one for one in template.spec.volumes if one.persistent_volume_claim),
+    )
+
+
+def later_like(template: PodTemplate | Pod) -> Later:
+    """Return what one pod is like, in no sub-group."""
+    meta, spec = template.metadata, template.spec
+    return Later(
+        sub_group_prefix="",
+        replicas=1,
+        count=1,
+        requests=spell(demand(spec)),
+        sharing={k: meta.annotations[k] for k in _SHARING if k in meta.annotations},
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
+        priority_class_name=spec.priority_class_name,
+        labels=meta.labels,
+        topology_spread_constraints=spec.topology_spread_constraints,
+        host_ports=tuple(_host_ports(spec)),
+        volumes=tuple(one for one in spec.volumes if one.persistent_volume_claim),
     )
 
 

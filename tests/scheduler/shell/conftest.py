@@ -28,7 +28,7 @@ class House:
     def __init__(self, api: FakeCluster | None = None) -> None:
         self.api = api or FakeCluster()
         self.metrics = Metrics()
-        self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
+        self.live = Live(lambda: Terms(now=NOW, default_queue="q", moves_unasked=False))
         self.while_planning: Callable[[], None] = lambda: None
         self.began_s: list[float] = []
         """When plans were begun."""

@@ -21,15 +21,16 @@ def test_what_is_not_said_is_as_kai_has_it() -> None:
 
 
 def test_what_a_running_scheduler_leaves_to_its_warden() -> None:
-    """No plan evicts who is short: whoever watches knows better how long. Nor is anybody moved."""
-    assert choose(choice_of(Policies())).actions == ("allocate", "reclaim", "preempt")
+    """No plan evicts who is short: whoever watches knows better how long."""
+    actions = ("allocate", "consolidation", "reclaim", "preempt")
+    assert choose(choice_of(Policies())).actions == actions
 
 
 def test_a_site_may_take_nothing_from_anybody() -> None:
     """It says what is to be done; what a running scheduler cannot do is told by name."""
     assert choose(choice_of(Policies(actions="allocate"))).actions == ("allocate",)
-    with pytest.raises(ConfigError, match=r"'consolidation' is none; there are allocate, reclaim"):
-        choice_of(Policies(actions="allocate, consolidation"))
+    with pytest.raises(ConfigError, match=r"'stalegangeviction' is none; there are allo"):
+        choice_of(Policies(actions="allocate, stalegangeviction"))
 
 
 def test_a_policy_can_be_left_out() -> None:

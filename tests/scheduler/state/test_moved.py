@@ -10,6 +10,7 @@ from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from scheduler.state.encode import Encoded, encode
 from scheduler.state.orders import read_orders
+from scheduler.state.reserved import SlotAt
 from scheduler.state.terms import Terms
 from tests.support.case import Case, ids
 from tests.support.clusters import JOBSET, NOW, cluster, group, jobset_pod, made, node, pod, queue
@@ -111,7 +112,7 @@ def fragmented(*more: Fields) -> Encoded:
 
 
 def test_what_is_to_be_done_of_a_move() -> None:
-    """The slots are written before the pods go, and told as reservations."""
+    """The slots go with the departure: they are written before it, and told as reservations."""
     found = fragmented()
 
     orders = read_orders(found, plan(found.snapshot, choose(Choice())))
@@ -121,7 +122,11 @@ def test_what_is_to_be_done_of_a_move() -> None:
     ]
     text = '{"default":{"nodes":{"m":1},"cause":"move"}}'
     assert orders.reserved == {Key("ns", "b"): text}
-    assert [(it.group, it.hold) for it in orders.units if it.hold] == [(Key("ns", "b"), text)]
+    (one,) = orders.units
+    assert (one.group, one.hold) == (Key("ns", "c"), None)
+    assert [it.slots for it in one.departures] == [
+        ((Key("ns", "b"), (SlotAt("default", "m", Cause.MOVE),)),)
+    ]
     (slot,) = orders.reservations
     assert (slot.group, slot.node, slot.number, slot.cause) == (Key("ns", "b"), "m", 1, "move")
 

@@ -1,0 +1,126 @@
+"""Room that is there, but not in one place: a TrainJob moves for it, and loses nothing by it."""
+
+import asyncio
+from typing import Final
+
+from e2e.cluster.resources import PODS, TRAINJOBS, Obj
+from e2e.cluster.timeline import State, Timeline
+from e2e.front.install import PODGROUPS, QUEUES
+from e2e.scheduler.conftest import House
+from e2e.scheduler.teams import (
+    FOLLOWED,
+    Job,
+    complete,
+    events_of,
+    failures,
+    has_left,
+    is_suspended,
+    make_queue,
+    on_nodes,
+    resumptions,
+    submit,
+    suspensions,
+)
+
+_TEAM: Final = "movers"
+_TIMES: Final = 5
+_LONG_ENOUGH_S: Final = 3.0  # for several plans
+_SECOND_S: Final = 1.0  # in which two objects are equally old
+
+
+async def scatter(house: House, room: str, seen: Timeline, small: str) -> None:
+    """Let somebody have 2 GPUs of the node where "large" has none: neither has 8 left."""
+    filler = f"beside-{small}"
+    await submit(house.cluster, room, Job(filler, _TEAM, 1, "2s", gpus=5))
+    await seen.until(on_nodes(filler, 1), "one node is full")
+    await submit(house.cluster, room, Job(small, _TEAM, 1, gpus=2))
+    await seen.until(on_nodes(small, 1), f"{small} runs")
+    await seen.until(complete(filler), "the room beside the larger one is free again")
+    assert where(seen.state, "large") != where(seen.state, small)
+
+
+async def settle(house: House, room: str, seen: Timeline) -> None:
+    """Let "large" have 3 GPUs."""
+    await submit(house.cluster, room, Job("large", _TEAM, 1, gpus=3))
+    await seen.until(on_nodes("large", 1), "the larger one runs")
+    await asyncio.sleep(_SECOND_S)
+
+
+def where(state: State, name: str) -> str:
+    """Return the node of the one pod of a TrainJob that is not going; nothing if it has none."""
+    pods = [it for key, it in state.items() if key.resource == PODS]
+    nodes = [it["spec"].get("nodeName", "") for it in pods if _runs(it, name)]
+    return next(filter(None, nodes), "")
+
+
+async def offer(house: House, answer: str) -> None:
+    """Let the queue say whether those in it may be moved."""
+    notes = {"metadata": {"annotations": {"trainer-kai.dev/consolidation": answer}}}
+    await house.cluster.api.merge(QUEUES, None, _TEAM, notes)
+
+
+async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
+    """Only when its queue offers it; nobody gets the place that is kept for it meanwhile."""
+    cluster = battered.cluster
+    await make_queue(cluster, _TEAM, 16)
+    async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
+        await settle(battered, cell, seen)
+        await scatter(battered, cell, seen, "small")
+        stays, leaves = where(seen.state, "large"), where(seen.state, "small")
+        await submit(cluster, cell, Job("claim", _TEAM, 1, "2s", gpus=8))
+        await asyncio.sleep(_LONG_ENOUGH_S)
+        assert not is_suspended("small")(seen.state)
+
+        await offer(battered, "on")
+        await seen.until(is_suspended("small"), "the smaller one moves")
+        await submit(cluster, cell, Job("rival", _TEAM, 1, gpus=5))
+        await seen.until(on_nodes("claim", 1), "there is a whole node")
+        await seen.until(on_nodes("small", 1), "and whoever moved has its place")
+        assert (where(seen.state, "claim"), where(seen.state, "small")) == (leaves, stays)
+        assert not where(seen.state, "rival")
+        await seen.until(complete("claim"), "the claim has run")
+        await seen.until(on_nodes("rival", 1), "the rival comes after it")
+        history = seen.history()
+
+        assert failures(seen.state, "small") == (0, 0)
+        assert has_left("small", "trainer-kai.dev/evicted-by")(seen.state)
+        told = await events_of(cluster, cell, "small")
+        assert "it moves, and a place elsewhere is kept for it" in told["Evicted"]
+        told = await events_of(cluster, cell, "claim")
+        assert "small (consolidation)" in told["Evicting"]
+    times = [(suspensions(history, it), resumptions(history, it)) for it in ("small", "large")]
+    assert times == [(1, 1), (0, 0)]
+
+
+async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
+    """Whoever leads next knows what is kept, though there are no pods to tell it by."""
+    cluster = battered.cluster
+    await offer(battered, "on")
+    async with cluster.timeline(*FOLLOWED, namespace=cell) as seen:
+        await settle(battered, cell, seen)
+        for i in range(_TIMES):
+            small, claim, rival = (f"{name}-{i}" for name in ("small", "claim", "rival"))
+            await scatter(battered, cell, seen, small)
+            await submit(cluster, cell, Job(claim, _TEAM, 1, "1s", gpus=8))
+            await seen.until(is_suspended(small), f"it moves, killed {i} times")
+            await battered.scheduler.kill()
+            await submit(cluster, cell, Job(rival, _TEAM, 1, "1s", gpus=5))
+            await battered.scheduler.start()
+            await seen.until(on_nodes(small, 1), "whoever moved has its place", 60)
+            assert where(seen.state, small) == where(seen.state, "large")
+            await seen.until(complete(claim, rival), "all have run", 60)
+            assert failures(seen.state, small) == (0, 0)
+            await cluster.api.delete(TRAINJOBS, cell, small)
+            await seen.until(on_nodes(small, 0), "it is taken away")
+        history = seen.history()
+
+    smalls = [f"small-{i}" for i in range(_TIMES)]
+    assert [suspensions(history, it) for it in smalls] == [1] * _TIMES
+    assert [resumptions(history, it) for it in smalls] == [1] * _TIMES
+    assert suspensions(history, "large") == 0
+
+
+def _runs(pod: Obj, name: str) -> bool:
+    meta = pod["metadata"]
+    is_its = meta.get("labels", {}).get("jobset.sigs.k8s.io/jobset-name") == name
+    return is_its and "deletionTimestamp" not in meta and pod["status"].get("phase") == "Running"
