@@ -97,6 +97,13 @@ class Allocation:
         """Return what was placed of a unit so far."""
         return self._progress.get(row, _FRESH)
 
+    def has_slots(self, row: int) -> bool:
+        """Say whether a unit would give up slots, which no other has."""
+        for part in self.next[row].parts:
+            if part.leaf.slots and self.progress(row).slots(part.leaf):
+                return True
+        return False
+
     def attempt(self, row: int, *, waits: bool) -> bool:
         """Give a unit what it takes next, and what it can have beyond, if there is room.
 
@@ -190,7 +197,7 @@ class Allocation:
             self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
             return False
         progress = self.progress(row)
-        has_slots = any(progress.slots(part.leaf) for part in parts if part.leaf.slots)
+        has_slots = self.has_slots(row)
         if not has_slots and self._is_known(shapes, is_final=is_final):
             self._reject_for_nodes(row, self._hopeless[shapes])
             return False

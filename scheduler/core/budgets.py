@@ -33,7 +33,7 @@ class Disruptions:
 
     def lose(self, pods: Iterable[int]) -> None:
         """Let some pods go for good."""
-        for budget, number in self.counts(pods).items():
+        for budget, number in self.counts(pods).items() if self._sets else ():
             self._left[budget] -= number
             self.lost += number
 

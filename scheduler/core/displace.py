@@ -80,7 +80,8 @@ class Displacement:
         self.vain: Final = Vain(allocation)
         self.disruptions: Final = Disruptions(allocation.snapshot.budgets)
         self._losers: Final[set[int]] = set()
-        self._wanted: Final[dict[tuple[int, ...], dict[int, int]]] = {}  # pods by shape
+        # By what is asked for: pods by shape, and whether nobody else matters to any of them.
+        self._wanted: Final[dict[tuple[int, ...], tuple[dict[int, int], bool]]] = {}
         self._seatings: Final[dict[int, Seating]] = {}
 
     @cached_property
@@ -153,7 +154,7 @@ class Displacement:
         for row in self.claimants():
             unit, step = self.allocation.snapshot.units[row], self.allocation.next[row]
             priority = unit.priority if by_priority else 0
-            own = row if self.has_slots(row) else NONE
+            own = row if self.allocation.has_slots(row) else NONE
             patient = self.is_patient(row)
             claim = unit.queue, priority, step.shapes, unit.is_preemptible, own, patient
             made = len(admissions)
@@ -213,8 +214,10 @@ class Displacement:
         Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now,
         or of whom a budget lets too few go.
         """
+        if ask.is_unmoved and not self.vain.is_any:
+            return None
         shapes, tenants = self.allocation.snapshot.shapes, of or self.tenants
-        kept = self._kept(ask, action, queues, tenants) if self.vain.is_any else set[int]()
+        kept: set[int] = self._kept(ask, action, queues, tenants) if self.vain.is_any else set()
         friends = _friends([shapes[shape] for shape in ask.wanted])
         if not friends and not kept:
             return None
@@ -273,26 +276,20 @@ class Displacement:
             return
         self.note(units, pods, action, NONE)
 
-    def has_slots(self, row: int) -> bool:
-        """Say whether a unit would give up slots, which no other has."""
-        progress = self.allocation.progress(row)
-        parts = [part for part in self.allocation.next[row].parts if part.leaf.slots]
-        return any(progress.slots(part.leaf) for part in parts)
-
     def ask(self, row: int) -> Ask:
         """Return what a unit wants next."""
         allocation = self.allocation
         parts, _, shapes, _ = allocation.next[row]
-        progress = allocation.progress(row)
-        has_slots = self.has_slots(row)
-        wanted = self._wanted.get(shapes)
-        if wanted is None:
-            wanted = self._wanted[shapes] = {shape: shapes.count(shape) for shape in {*shapes}}
-        unmoved = all(allocation.placer.field(shape).is_unmoved for shape in wanted)
+        has_slots = allocation.has_slots(row)
+        if shapes not in self._wanted:
+            wanted = {shape: shapes.count(shape) for shape in {*shapes}}
+            unmoved = all(allocation.placer.field(shape).is_unmoved for shape in wanted)
+            self._wanted[shapes] = wanted, unmoved
+        wanted, unmoved = self._wanted[shapes]
         return Ask(
             unit=row,
             parts=parts,
-            progress=progress,
+            progress=allocation.progress(row),
             wanted=wanted,
             seatings={} if has_slots else {shape: self._seating(shape) for shape in wanted},
             is_counted=unmoved and len(wanted) == 1 and not has_slots,
@@ -315,9 +312,9 @@ class Displacement:
         lost: dict[int, tuple[Member, ...]] = {}
         seen: set[Member] = set()
         for block in sorted(blocks, key=lambda one: -len(tenants.members[one])):
-            lost[block] = tuple([it for it in tenants.members[block] if it not in seen])
-            seen.update(lost[block])
-        for block, members in lost.items():
+            members = tuple([it for it in tenants.members[block] if it not in seen])
+            lost[block] = members
+            seen.update(members)
             for member in members:
                 if member.node != NONE:
                     allocation.ledger.evict(member.node, member.shape)

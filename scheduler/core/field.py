@@ -53,6 +53,7 @@ class Field:
         self._scores = np.full(-(-count // width) * width, -math.inf)
         self._rows = self._scores.reshape(-1, width)
         self._tops = self._rows.max(axis=1) if count else np.full(1, -math.inf)
+        self._liked: Final[dict[Seats, float]] = {}  # how much a node is liked that looks so
         self._seen = 0
         self._turns = 0
         self._look_at_all()
@@ -119,7 +120,9 @@ class Field:
                 has_gpu=ground.have_gpus[node],
                 is_nominated=node == self.shape.nominated,
             )
-            score = self._liking(seats)
+            if seats not in self._liked:
+                self._liked[seats] = self._liking(seats)
+            score = self._liked[seats]
         row = node // self._width
         was, top = self._scores[node], self._tops[row]
         self._scores[node] = score

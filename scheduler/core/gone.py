@@ -107,7 +107,8 @@ class Gone:
 
     def take(self, candidate: int) -> None:
         """Have it gone."""
-        block, found = self._block(candidate), list[Member]()
+        block = self._block(candidate)
+        found: list[Member] = []
         for member in self._tenants.members[block]:
             count = self._gone.get(member, 0)
             self._gone[member] = count + 1
@@ -120,7 +121,8 @@ class Gone:
 
     def spare(self, candidate: int) -> None:
         """Have it back."""
-        block, found = self._block(candidate), list[Member]()
+        block = self._block(candidate)
+        found: list[Member] = []
         for member in self._tenants.members[block]:
             self._gone[member] -= 1
             if not self._gone[member]:

@@ -87,14 +87,12 @@ class Ledger:
     def _apply(self, entry: Entry) -> None:
         node, shape, sign, is_now, is_leaving = entry
         request = self._requests[shape][0]
-        if sign > 0:
-            self.room[node] -= request
-            if is_now:
-                self.idle[node] -= request
-        else:
-            self.room[node] += request
-            if is_now:
-                self.idle[node] += request
+        change = np.subtract if sign > 0 else np.add
+        room = self.room[node]
+        change(room, request, room)
+        if is_now:
+            idle = self.idle[node]
+            change(idle, request, idle)
         self.moves.append(node)
         if self._is_sociable[shape] and not is_leaving:
             self._mingle(node, self.snapshot.shapes[shape], sign)

@@ -32,9 +32,9 @@ class Line:
         self._queues: Final = queues
         self._keys: Final = keys
         self._blocks: Final = blocks
-        self._places: Final = by_queue(
-            (one.queue, _place(one, row)) for row, one in enumerate(blocks)
-        )
+        self._place: Final = [(*[-it for it in one.key], -row) for row, one in enumerate(blocks)]
+        queues_of = [one.queue for one in blocks]
+        self._places: Final = by_queue(zip(queues_of, self._place, strict=True))
         self._is_ranked: Final[dict[int, bool]] = {}  # queues in whose line priority only grows
 
     def walk(
@@ -90,10 +90,6 @@ class Line:
     def drop(self, block: int) -> None:
         """Leave out a block from now on."""
         places = self._places[self._blocks[block].queue]
-        del places[bisect_left(places, _place(self._blocks[block], block))]
+        del places[bisect_left(places, self._place[block])]
         if not places:
             del self._places[self._blocks[block].queue]
-
-
-def _place(one: Block, row: int) -> UnitKeyOf:
-    return (*[-it for it in one.key], -row)

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model import NONE, UNBOUND, Floats, Kind, Queues
+from scheduler.core.model import NONE, UNBOUND, Floats, Queues
 from scheduler.core.share import allocatable_share
 from scheduler.core.usage import Amounts, Usage
 
@@ -31,8 +31,7 @@ class Allocated(Protocol):
 
 
 _SHARE: Final = 4  # the place in a key of the dominant share with the candidate
-_DEVICE: Final = 1000  # GPU thousandths: a dominant share counts whole ones
-_MUCH: Final = 1000.0  # of what is had of something that one should have nothing of
+_NEXT_TO_NOTHING: Final = np.array([1e-3, 1e-3, 1.0])  # where one should have nothing; by Kind
 
 
 class QueueKeys:
@@ -42,45 +41,42 @@ class QueueKeys:
         self, queues: Queues, usage: Usage, due: Floats, total: tuple[int, int, int]
     ) -> None:
         self.allocated: Allocated = usage.allocated
-        self._quota: Final = np.where(queues.quota == UNBOUND, math.inf, queues.quota).tolist()
-        self._due: Final = due.tolist()
         share = allocatable_share(queues, due)
-        self._share: Final = np.where(share == UNBOUND, math.inf, share).tolist()
-        self._whole: Final = np.where(share == UNBOUND, np.array(total), share).tolist()
-        self._priority: Final = queues.priority
+        whole = np.where(share == UNBOUND, np.array(total), share)
+        columns = (
+            due.tolist(),
+            np.where(queues.quota == UNBOUND, math.inf, queues.quota).tolist(),
+            np.where(share == UNBOUND, math.inf, share).tolist(),
+            np.where(whole > 0, whole, _NEXT_TO_NOTHING).tolist(),
+            queues.priority,
+        )
+        self.rows = [*zip(*columns, strict=True)]
 
     def of(self, allocated: Allocated) -> "QueueKeys":
         """Return the places of the same queues if they have something else."""
         other = QueueKeys.__new__(QueueKeys)
-        other.__dict__.update(self.__dict__)
-        other.allocated = allocated
+        other.allocated, other.rows = allocated, self.rows
         return other
 
     def key(self, queue: int, asked: Amounts) -> QueueKey:
         """Return the place of a queue whose best unit asks for so much."""
         cpu, memory, gpu = self.allocated[queue]
-        want_cpu, want_memory, want_gpu = cpu + asked[0], memory + asked[1], gpu + asked[2]
-        due = self._due[queue]
-        quota = self._quota[queue]
-        share = self._share[queue]
-        whole = self._whole[queue]
-        is_over = due[0] < cpu and due[1] < memory and due[2] < gpu
-        is_owed = want_cpu <= quota[0] and want_memory <= quota[1] and want_gpu <= quota[2]
-        trespasses = (
-            (share[0] == 0 and want_cpu > 0)
-            or (share[1] == 0 and want_memory > 0)
-            or (share[2] == 0 and want_gpu > 0)
-        )
+        more_cpu, more_memory, more_gpu = asked
+        want_cpu, want_memory, want_gpu = cpu + more_cpu, memory + more_memory, gpu + more_gpu
+        due, quota, (share_cpu, share_memory, share_gpu), whole, priority = self.rows[queue]
+        of_cpu, of_memory, of_gpu = whole
         return (
-            is_over,
-            not is_owed,
-            -self._priority[queue],
-            trespasses,
-            _dominant(want_cpu, want_memory, want_gpu, whole),
-            _dominant(cpu, memory, gpu, whole),
-            share[Kind.GPU],
-            share[Kind.CPU],
-            share[Kind.MEMORY],
+            due[0] < cpu and due[1] < memory and due[2] < gpu,
+            want_cpu > quota[0] or want_memory > quota[1] or want_gpu > quota[2],
+            -priority,
+            (share_cpu == 0 and want_cpu > 0)
+            or (share_memory == 0 and want_memory > 0)
+            or (share_gpu == 0 and want_gpu > 0),
+            max(want_cpu / of_cpu, want_memory / of_memory, want_gpu / of_gpu),
+            max(cpu / of_cpu, memory / of_memory, gpu / of_gpu),
+            share_gpu,
+            share_cpu,
+            share_memory,
             queue,
         )
 
@@ -95,15 +91,6 @@ class QueueKeys:
         without = self.key(queue, (-cpu, -memory, -gpu))
         share = without[_SHARE]
         return tuple([-it for it in (*has[:_SHARE], share, *has[_SHARE + 1 :])])
-
-
-def _dominant(cpu: int, memory: int, gpu: int, whole: list[float]) -> float:
-    of_cpu, of_memory, of_gpu = whole
-    return max(
-        cpu / of_cpu if of_cpu > 0 else cpu * _MUCH,
-        memory / of_memory if of_memory > 0 else memory * _MUCH,
-        gpu / of_gpu if of_gpu > 0 else gpu * (_MUCH / _DEVICE),
-    )
 
 
 def by_queue(waiting: Iterable[tuple[int, UnitKeyOf]]) -> dict[int, list[UnitKeyOf]]:
@@ -141,8 +128,7 @@ class Turns:
         for queue in self._from_below():
             heapq.heapify(self._queues[queue])
             if queue != NONE:
-                entry = (self._key(queue, self._asked(self._best(queue))), queue)
-                self._queues[self._parent[queue]].append(entry)
+                self._queues[self._parent[queue]].append(self._entry(queue))
 
     def pop(self) -> int | None:
         """Take the unit whose turn it is; nothing if none is left."""
@@ -171,7 +157,7 @@ class Turns:
             siblings = self._queues.get(self._parent[queue], [])
             for i, (_, one) in enumerate(siblings):
                 if one == queue:
-                    siblings[i] = self._key(queue, self._asked(self._best(queue))), queue
+                    siblings[i] = self._entry(queue)
                     heapq.heapify(siblings)
                     break
             queue = self._parent[queue]
@@ -185,9 +171,8 @@ class Turns:
 
     def _from_below(self) -> list[int]:
         """Return the inner queues, each after all that are below it; put leaves into theirs."""
-        for queue, units in self._units.items():
-            entry = (self._key(queue, self._asked(units[0][-1])), queue)
-            self._queues[self._parent[queue]].append(entry)
+        for queue in self._units:
+            self._queues[self._parent[queue]].append(self._entry(queue))
         return sorted(self._queues, key=self._depth, reverse=True)
 
     def _depth(self, queue: int) -> int:
@@ -196,23 +181,22 @@ class Turns:
             queue, depth = self._parent[queue], depth + 1
         return depth
 
-    def _best(self, queue: int) -> int:
-        while queue not in self._units:
-            queue = self._queues[queue][0][1]
-        return self._units[queue][0][-1]
+    def _entry(self, queue: int) -> tuple[QueueKey, int]:
+        """Return the place of a queue, by the best unit below it."""
+        best = queue
+        while best not in self._units:
+            best = self._queues[best][0][1]
+        return self._key(queue, self._asked(self._units[best][0][-1])), queue
 
     def _settle(self, queue: int) -> None:
         """Set right the place of a queue, and of all above it."""
         is_empty = not self._units[queue]
-        best = NONE if is_empty else self._units[queue][0][-1]
         while queue != NONE:
             parent = self._parent[queue]
             siblings = self._queues[parent]
             if is_empty:
                 heapq.heappop(siblings)
-            else:
-                heapq.heapreplace(siblings, (self._key(queue, self._asked(best)), queue))
+            elif len(siblings) > 1:  # whoever is alone stays so, and need not be compared
+                heapq.heapreplace(siblings, self._entry(queue))
             is_empty = not siblings
-            if not is_empty:
-                best = self._best(parent)
             queue = parent

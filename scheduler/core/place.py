@@ -181,16 +181,19 @@ def _with_those_now(progress: Progress, parts: Chunk, seats: list[_Seat]) -> Pro
 
 
 def _admission(unit: int, parts: Chunk, seats: list[_Seat]) -> Admission:
-    real = [seat for seat in seats if seat.pod != NONE]
+    binds: list[Placing] = []
+    nominations: list[Placing] = []
     held: dict[tuple[str, int], int] = {}
-    for seat in seats:
-        if seat.pod == NONE:
-            key = (parts[seat.part].leaf.name, seat.node)
+    for part, pod, node, _, is_now in seats:
+        if pod == NONE:
+            key = (parts[part].leaf.name, node)
             held[key] = held.get(key, 0) + 1
+        else:
+            (binds if is_now else nominations).append(Placing(pod, node))
     return Admission(
         unit=unit,
-        binds=tuple([Placing(seat.pod, seat.node) for seat in real if seat.is_now]),
-        nominations=tuple([Placing(seat.pod, seat.node) for seat in real if not seat.is_now]),
+        binds=tuple(binds),
+        nominations=tuple(nominations),
         reservations=tuple(
             [Reservation(leaf, node, n, Cause.ANTICIPATED) for (leaf, node), n in held.items()]
         ),

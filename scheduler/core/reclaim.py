@@ -40,25 +40,26 @@ class Reclaim:
             return None
         stock, is_patient = self._made.stock, self._made.is_patient(row)
         queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
-        others = (q for q in self._made.vain.staying if q != claim.queue and q not in stock.all)
-        concerned = [*queues, *(q for q in others if rights.concerns(q))]
+
+        def why_kept() -> Kept:
+            staying = self._made.vain.staying.keys() - stock.all.keys() - {claim.queue}
+            others = [q for q in staying if rights.concerns(q)]
+            return self._made.why_kept(row, Action.RECLAIM, [*queues, *others])
 
         def most(kind: Kind) -> int:
             return stock.most(rights, queues, kind)
 
         if not queues or not (is_patient or self._made.could_be_enough(amounts, most)):
-            return self._made.why_kept(row, Action.RECLAIM, concerned)
+            return why_kept()
         keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
         if is_patient:
-            kept = self._made.why_kept(row, Action.RECLAIM, concerned)
-            return kept._replace(is_patient=count > 0)
+            return why_kept()._replace(is_patient=count > 0)
         before = self._before.asks(row)
         leave = _Leave(rights, self._allocation.keys, before, Headroom(self._allocation, row))
         if self._made.make_room(ask, Action.RECLAIM, self._made.chosen(row, line), count, leave):
             return None
-        kept = self._made.why_kept(row, Action.RECLAIM, concerned)
-        return kept._replace(held_up=leave.held_up) if leave.held_up else kept
+        return why_kept()._replace(held_up=leave.held_up)
 
 
 class _Leave:

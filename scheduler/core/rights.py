@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Ints, Queues
+from scheduler.core.model import NONE, UNBOUND, Floats, Ints, Queues
 from scheduler.core.share import allocatable_share
 from scheduler.core.usage import Amounts, Usage, parting
 
@@ -56,6 +56,7 @@ class Rights:
         self._wanted: Final = {
             q: self._with_claim(usage.allocated[q]) for q in usage.paths[claim.queue]
         }
+        self._owed: Final = {q: _within(it, bounds.quota[q]) for q, it in self._wanted.items()}
         self._pairs: Final[dict[int, tuple[int, int]]] = {}
 
     @property
@@ -71,7 +72,7 @@ class Rights:
 
     def is_owed(self, mine: int) -> bool:
         """Say whether a queue on the claimant's way up would stay within its quota."""
-        return _within(self._wanted[mine], self.bounds.quota[mine])
+        return self._owed[mine]
 
     def concerns(self, queue: int) -> bool:
         """Say whether another queue than the claimant's comes into question.
@@ -85,17 +86,16 @@ class Rights:
         if not self.is_owed(mine):
             return not bounds.is_quota_only(mine) and not _within(has, bounds.share[theirs])
         quota, asked = bounds.quota[theirs], self.claim.amounts
-        bound = [kind for kind in KINDS if asked[kind] > 0 and quota[kind] != math.inf]
-        if any(has[kind] > quota[kind] for kind in bound):
-            return True
-        return not any(has[kind] < quota[kind] for kind in bound)
+        kinds = zip(has, quota, asked, strict=True)
+        over = [one - most for one, most, more in kinds if more > 0 and most != math.inf]
+        return not over or max(over) > 0 or min(over) == 0
 
     def surplus(self, theirs: int) -> list[float]:
         """Return by how much a queue that is compared has more than it may keep, by kind."""
         has, keeps = self.usage.allocated[theirs], self.bounds.share[theirs]
         if self.is_owed(self.pair(theirs)[0]):
             keeps = [*map(min, keeps, self.bounds.quota[theirs])]
-        return [max(has[kind] - keeps[kind], 0) for kind in KINDS]
+        return [max(one - most, 0) for one, most in zip(has, keeps, strict=True)]
 
     def pair(self, queue: int) -> tuple[int, int]:
         """Return the claimant's and another queue just below the one they have in common."""
@@ -103,8 +103,9 @@ class Rights:
             self._pairs[queue] = parting(self.usage.paths, self.claim.queue, queue)
         return self._pairs[queue]
 
-    def _with_claim(self, has: list[int]) -> list[int]:
-        return [one + more for one, more in zip(has, self.claim.amounts, strict=True)]
+    def _with_claim(self, has: list[int]) -> Amounts:
+        cpu, memory, gpu = self.claim.amounts
+        return has[0] + cpu, has[1] + memory, has[2] + gpu
 
 
 class Taking:
@@ -159,17 +160,16 @@ class Taking:
         return True
 
     def _is_fair_to(self, theirs: int, mine: int, patience: float) -> bool:
-        has, before, due = self[theirs], self._before[theirs], self._bounds.due
-        if has == before:
+        now, before, due = self[theirs], self._before[theirs], self._bounds.due
+        if now == before:
             return True
-        would_have = self[mine]
-        for kind in KINDS:
-            more = self._rights.claim.amounts[kind]
-            if more <= 0 and has[kind] == before[kind]:
+        asked = self._rights.claim.amounts
+        columns = zip(now, before, due[theirs], asked, self[mine], due[mine], strict=True)
+        for has, had, defends, more, would_have, is_due in columns:
+            if defends <= 0 or (more <= 0 and has == had):
                 continue
-            part = _part(would_have[kind] + more, due[mine][kind])
-            defends = due[theirs][kind] > 0
-            if part > 1 and defends and part * patience >= has[kind] / due[theirs][kind]:
+            part = _part(would_have + more, is_due)
+            if part > 1 and part * patience >= has / defends:
                 return False
         return True
 

@@ -132,7 +132,8 @@ class _Search:
         Whether there is room is asked of one, two, four of them, and so on; then it is looked for
         between the last two answers.
         """
-        taken, refused, asked = list[int](), False, 0
+        taken: list[int] = []
+        refused, asked = False, 0
         for one in range(self._count):
             if asks and not self._stake.may_lose(one):
                 refused = True
@@ -205,7 +206,7 @@ class _Search:
 
     def _may_be(self, ranks: Sequence[int]) -> bool:
         """Say whether those of a set may be taken, one after another."""
-        taken = list[int]()
+        taken: list[int] = []
         for one in ranks:
             if not self._stake.may_lose(one):
                 break

@@ -33,10 +33,10 @@ class Stock:
             of_one = self._most.setdefault(queue, [0, 0, 0])
             priority = max([snapshot.units[row].priority for row in rows])
             of_rank = self._ranked.setdefault(queue, {}).setdefault(priority, [0, 0, 0])
-            for kind in KINDS:
-                of_all[kind] += amounts[kind]
-                of_rank[kind] += amounts[kind]
-                of_one[kind] = max(of_one[kind], amounts[kind])
+            for kind, amount in enumerate(amounts):
+                of_all[kind] += amount
+                of_rank[kind] += amount
+                of_one[kind] = max(of_one[kind], amount)
 
     def has_below(self, queue: int, priority: int) -> bool:
         """Say whether anybody of a queue may lose something whose priority is smaller."""

@@ -33,8 +33,7 @@ def _passed(
     """Return the first bound that would be passed, from the queue up, and with it the others."""
     passed: list[QuotaNumbers] = []
     for q in path:
-        for kind in KINDS:
-            bound, before, more = bounds[q][kind], has[q][kind], asked[kind]
+        for kind, bound, before, more in zip(KINDS, bounds[q], has[q], asked, strict=True):
             if bound != UNBOUND and more > 0 and before + more > bound:
                 passed.append(QuotaNumbers(q, kind, bound, before, more))
     return passed[0]._replace(others=tuple(passed[1:])) if passed else None
