@@ -183,6 +183,7 @@ class Kept(NamedTuple):
     first: int = NONE  # of these, the one that may go first
     until: int = 0  # before when it may not, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that let too few pods go
+    goals: tuple[int, ...] = ()  # queues below which nothing is taken back beyond quotas
     held_up: HeldUp | None = None
     is_cut: bool = False  # not everybody was looked at who could lose something
     is_withheld: bool = False  # nobody was, because enough was taken for now

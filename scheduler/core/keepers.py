@@ -82,6 +82,7 @@ def both(one: Kept, other: Kept) -> Kept:
         first=earlier.first,
         until=earlier.until,
         budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
+        goals=tuple(sorted({*one.goals, *other.goals})),
         held_up=one.held_up or other.held_up,
         is_cut=one.is_cut or other.is_cut,
         is_withheld=one.is_withheld or other.is_withheld,

@@ -39,6 +39,7 @@ class Reclaim:
         if self._made.use_what_is_left(ask):
             return None
         stock, is_patient = self._made.stock, self._made.is_patient(row)
+        self._made.vain.goals.update(rights.goals(stock.all))
         queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
         others = (q for q in self._made.vain.staying if q != claim.queue and q not in stock.all)
         concerned = [*queues, *(q for q in others if rights.concerns(q))]

@@ -18,6 +18,7 @@ class Vain:
 
     def __init__(self, allocation: Allocation) -> None:
         self.refused_by: Final[set[int]] = set()  # budgets, in the last search,
+        self.goals: Final[set[int]] = set()  # and the queues whose goals forbade something,
         self.is_cut = False  # and whether that ended at a limit
         self._allocation: Final = allocation
         self._kept: Final[dict[int, Kept]] = {}
@@ -39,14 +40,15 @@ class Vain:
     def why(self, ask: Callable[[], Kept]) -> Kept:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
         if not self.is_any:
-            return Kept(is_cut=True) if self.is_cut else NOTHING
+            return Kept(goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
         kept = ask()
         budgets = tuple(sorted({*kept.budgets, *self.refused_by}))
-        return kept._replace(budgets=budgets, is_cut=self.is_cut)
+        return kept._replace(budgets=budgets, goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
 
     def search(self) -> None:
         """Begin to look for somebody who could lose something."""
         self.refused_by.clear()
+        self.goals.clear()
         self.is_cut = False
 
     def keep(self, row: int, kept: Kept) -> None:

@@ -186,3 +186,30 @@ def test_who_waits_because_enough_was_taken_is_told() -> None:
     assert explain(snapshot, one).endswith("enough was taken from others within a minute")
     rest = plan(snapshot, POLICIES, Limits(evictable_gpus=1)).rejections
     assert not [it for it in rest if "enough was taken" in explain(snapshot, it)]
+
+
+def beside(*, quota: int) -> Snapshot:
+    """Return a node that A has whole, and B, which waits, below a queue with a goal."""
+    queues = [Queue("all", quota=2, is_quota_only=True), Queue("a", "all")]
+    builder = Builder([Node(gpu=2)], [*queues, Queue("b", "all", quota=quota)])
+    for _ in range(2):
+        builder.runs([0], ONE, queue="a")
+    builder.gang(1, ONE, queue="b")
+    return builder.snapshot()
+
+
+def test_whose_goal_forbids_it_is_told() -> None:
+    """The queue above is named; what is owed to B it takes back all the same."""
+    words = "Below queue all nothing is taken back beyond quotas: its reclaim-goal is quota-only"
+    assert said(beside(quota=0), 2) == ("NoCapacity", words)
+    assert told(plan(beside(quota=1), POLICIES)) == "1→2"
+
+
+def test_a_goal_that_changes_nothing_is_not_told() -> None:
+    """Nobody beside B has more than its share, or it is owed what it asks for, in vain."""
+    queues = [Queue("all", quota=4, is_quota_only=True), Queue("a", "all", quota=2)]
+    for quota in (0, 2):
+        builder = Builder([Node(gpu=2)], [*queues, Queue("b", "all", quota=quota)])
+        builder.runs([0, 0], ONE, queue="a")
+        builder.gang(1, ONE, queue="b")
+        assert "reclaim-goal" not in said(builder.snapshot(), 1)[1]
