@@ -19,7 +19,7 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
     if kept.staying:
         more = ", …" if kept.staying[_MOST_TOLD:] else ""
         told = "; ".join(f"{count} because {why}" for why, count in kept.staying[:_MOST_TOLD])
-        yield f"Of those that could lose something some stay: {told}{more}"
+        yield f"Some of the others stay: {told}{more}"
     if kept.protected:
         have = "1 has" if kept.protected == 1 else f"{kept.protected} have"
         name = snapshot.units[kept.first].name

@@ -1,5 +1,6 @@
 """Why units that may claim something take nothing, and what that makes of their verdicts."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import Final
 from scheduler.core.allocate import Allocation
 from scheduler.core.decision import NOTHING, Kept, Rejection
 from scheduler.core.keepers import both, staying
-from scheduler.core.model import Unit, Verdict
+from scheduler.core.model import Verdict
 
 __all__ = ["Vain"]
 
@@ -24,8 +25,8 @@ class Vain:
         self._kept: Final[dict[int, Kept]] = {}
 
     @cached_property
-    def staying(self) -> dict[int, list[Unit]]:
-        """Return the units that nobody may take from, by queue."""
+    def staying(self) -> dict[int, Counter[tuple[int, str]]]:
+        """Count the units that nobody may take from, by queue, priority and why."""
         return staying(self._allocation.snapshot.units)
 
     @cached_property

@@ -126,7 +126,9 @@ def kept(**more: Any) -> Builder:
 
 
 _BUDGETS = Budgets(("ns/pdb",), (0,), ((0,),), (NONE, NONE, NONE, 0, NONE))
-_STAYING = "Of those that could lose something some stay: 1 because Kueue suspends and resumes it"
+_SOME = "Some of the others stay: "
+_STAYING = f"{_SOME}1 because Kueue suspends and resumes it"
+_FORBIDDEN = "priority or preemptibility forbids it"
 _YOUNG = "2 have not run for long enough: unit-2 may go from 1970-01-01T00:18:00Z on"
 _COVERED = "Too few pods may go by PodDisruptionBudget ns/pdb"
 
@@ -169,14 +171,28 @@ def test_who_is_not_asked_keeps_nothing() -> None:
 
 
 def test_who_takes_something_is_told_nothing() -> None:
-    """And of units that have nothing, or cannot be preempted, nobody says that they stay."""
+    """And of units that have nothing nobody says that they stay."""
     snapshot = kept().snapshot(now=1000)
     assert told(plan(snapshot, POLICIES)) == "3→4"
     builder = Builder([Node(gpu=1)], [Queue("a"), Queue("b", quota=1)])
     builder.runs([0], ONE, queue="a", is_preemptible=False, stays="x")
-    builder.gang(1, ONE, queue="a", stays="x")
+    for more in ({"stays": "x"}, {"is_preemptible": False}):
+        builder.gang(1, ONE, queue="a", **more)
     builder.gang(1, ONE, queue="b")
-    assert said(builder.snapshot(), 2)[1] == ""
+    assert said(builder.snapshot(), 3)[1] == f"{_SOME}1 because {_FORBIDDEN}"
+
+
+def test_who_cannot_be_preempted_is_told() -> None:
+    """With those who stay for another reason; in preempt only who matters less."""
+    builder = Builder([Node(gpu=4)], [Queue("a"), Queue("b", quota=2)])
+    for priority in (40, 50, 60):
+        builder.runs([0], ONE, queue="a", priority=priority, is_preemptible=False)
+    builder.runs([0], ONE, queue="a", stays="Kueue suspends and resumes it")
+    builder.gang(1, ONE, queue="a", priority=60)
+    builder.gang(1, ONE, queue="b")
+    snapshot, kueue = builder.snapshot(), "1 because Kueue suspends and resumes it"
+    assert said(snapshot, 4)[1] == f"{_SOME}{kueue}; 2 because {_FORBIDDEN}"
+    assert said(snapshot, 5)[1] == f"{_SOME}{kueue}; 3 because {_FORBIDDEN}"
 
 
 def test_who_waits_because_enough_was_taken_is_told() -> None:
