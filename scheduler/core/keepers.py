@@ -91,6 +91,7 @@ def both(one: Kept, other: Kept) -> Kept:
         held_up=one.held_up or other.held_up,
         is_cut=one.is_cut or other.is_cut,
         is_withheld=one.is_withheld or other.is_withheld,
+        is_undue=one.is_undue or other.is_undue,
     )
 
 

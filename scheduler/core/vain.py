@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from scheduler.core.allocate import Allocation
-from scheduler.core.decision import NOTHING, Kept, Rejection
+from scheduler.core.decision import NOTHING, Futile, Kept, NodeNumbers, QuotaNumbers, Rejection
 from scheduler.core.keepers import both, staying
 from scheduler.core.model import Verdict
 
@@ -66,7 +66,25 @@ class Vain:
         kept = self._kept.get(rejection.unit)
         if kept is None:
             return rejection
+        if kept.held_up is not None:
+            held_up = kept.held_up._replace(in_vain=self._futile(kept.held_up.by))
+            kept = kept._replace(held_up=held_up)
         verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
         words = {"time": kept.is_patient or kept.protected, "budgets": kept.budgets}
         wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
         return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
+
+    def _futile(self, row: int) -> Futile | None:
+        """Return why nothing that others give back is of use to a unit, where that is known."""
+        rejection = self._allocation.rejections.get(row)
+        numbers = rejection.numbers if rejection else None
+        if isinstance(numbers, QuotaNumbers) and rejection is not None:
+            if rejection.verdict == Verdict.NON_PREEMPTIBLE_OVER_QUOTA:
+                return Futile.QUOTA
+            is_too_large = any(it.asked > it.bound for it in (numbers, *numbers.others))
+            return Futile.LIMIT if is_too_large else None
+        if isinstance(numbers, NodeNumbers) and not numbers.is_curable:
+            return Futile.NODES
+        if isinstance(numbers, NodeNumbers) and numbers.seats < numbers.left:
+            return Futile.SIZE
+        return Futile.SHARE if self._kept.get(row, NOTHING).is_undue else None

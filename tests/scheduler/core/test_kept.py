@@ -3,14 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
-from scheduler.core.model import NONE, Budgets, Group, Leaf, Snapshot, Verdict
+from scheduler.core.model import NONE, Budgets, Group, Leaf, Require, Snapshot, Verdict
 from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
+from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 
 POLICIES = choose(Choice())
+ELSEWHERE = (((Require(0, frozenset({1})),),),)
 ONE = shape(gpu=1)
 
 
@@ -229,3 +233,34 @@ def test_a_goal_that_changes_nothing_is_not_told() -> None:
         builder.runs([0, 0], ONE, queue="a")
         builder.gang(1, ONE, queue="b")
         assert "reclaim-goal" not in said(builder.snapshot(), 1)[1]
+
+
+# what else is known of who stands before, which asks for eight of a node -> why it cannot have them
+FRONT: list[Case[dict[str, Any], str]] = [
+    Case(
+        "what it selects", {"any_of": ELSEWHERE}, "no node takes its pods, whatever room there is"
+    ),
+    Case("twice", {"number": 2}, "there is no room for it even with nobody else there"),
+    Case("a limit", {"limit": 7}, "it is more than a limit of its queues"),
+    Case(
+        "a quota",
+        {"is_preemptible": False},
+        "a quota of its queues has no room for more that cannot be preempted",
+    ),
+    Case("due four", {}, "its queue would have more than its fair share"),
+]
+
+
+@pytest.mark.parametrize("case", FRONT, ids=ids)
+def test_that_who_stands_before_waits_in_vain_is_told(case: Case[dict[str, Any], str]) -> None:
+    """To who is behind, for it may wait for ever."""
+    front = dict(case.given)
+    queues = [Queue("a", quota=4), Queue("b", quota=4, limit=front.pop("limit", NONE))]
+    builder = Builder([Node(labels=(0,))], queues)
+    for queue in ("a", "a", "a", "b"):
+        builder.runs([0, 0], ONE, queue=queue)
+    eight = shape(gpu=8, any_of=front.pop("any_of", ()))
+    builder.gang(front.pop("number", 1), eight, queue="b", **front)
+    builder.gang(1, shape(gpu=2), queue="b")
+    text = said(builder.snapshot(), 5)[1]
+    assert f" and cannot have it: {case.want}. It has its turn once that one starts, " in text
