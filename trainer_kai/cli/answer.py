@@ -10,15 +10,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-import msgspec
-
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
-    EVICTED_BY,
     JOBSET_NAME,
-    KUEUE_QUEUE,
     QUEUE,
     RESERVED,
     TRAINJOB_CONTROLLER,
@@ -28,6 +24,7 @@ from trainer_kai.cli.found import Found
 from trainer_kai.cli.parts import Heads, Part, count, parts_of, planned
 from trainer_kai.cli.preview import Preview
 from trainer_kai.cli.reasons import Reason, event_time, why_part
+from trainer_kai.cli.suspended import why_suspended
 from trainer_kai.cli.titles import Title
 
 __all__ = ["Answer", "State", "UnitAnswer", "answer"]
@@ -122,24 +119,8 @@ def _suspended(found: Found) -> Reason | None:
             return Reason(Title.SUSPENDED, sentence)
         return None
     since = _condition(job.status.conditions, "Suspended")
-    kueue = job.metadata.labels.get(KUEUE_QUEUE)
-    evicted = job.metadata.annotations.get(EVICTED_BY)
-    if evicted:
-        sentence = f"it was taken off its nodes: {_why_evicted(evicted)}. It goes on by itself"
-    elif kueue:
-        sentence = f"Kueue has not admitted it (queue {kueue}). It goes on when Kueue does"
-    else:
-        sentence = "somebody has suspended it. It goes on when spec.suspend is false"
-    return Reason(Title.SUSPENDED, sentence, since.last_transition_time or "" if since else "")
-
-
-def _why_evicted(record: str) -> str:
-    """Return why, out of what the scheduler notes on a TrainJob; else the note."""
-    try:
-        told = msgspec.json.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return record
-    return str(told["why"]) if isinstance(told, dict) and told.get("why") else record
+    last = since.last_transition_time or "" if since else ""
+    return Reason(Title.SUSPENDED, why_suspended(job), last)
 
 
 def _of_all(found: Found, plan: Preview | None, parts: tuple[Part, ...]) -> Reason | None:

@@ -179,8 +179,12 @@ class _Simulation:
             loaded_s = round(load_s + self._encode_s, 6)
             document["stats"] = {"load_s": loaded_s, "cycles": self._stats}
         groups = _groups(cluster)
-        promised = (Key(it["namespace"], it["pod"]) for it in self._cycles[-1]["nominations"])
-        told = hints(cluster, groups, promised)
+        last = self._cycles[-1]
+        promised, evicted = (
+            [Key(it["namespace"], it["pod"]) for it in last[what]]
+            for what in ("nominations", "evictions")
+        )
+        told = hints(cluster, groups, promised, evicted)
         return Outcome(document, ends[1], self._counts, groups, self._strays, told)
 
     def _ends(
