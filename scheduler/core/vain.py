@@ -7,7 +7,15 @@ from functools import cached_property
 from typing import Final
 
 from scheduler.core.allocate import Allocation
-from scheduler.core.decision import NOTHING, Futile, Kept, NodeNumbers, QuotaNumbers, Rejection
+from scheduler.core.decision import (
+    NOTHING,
+    UNDUE,
+    Futile,
+    Kept,
+    NodeNumbers,
+    QuotaNumbers,
+    Rejection,
+)
 from scheduler.core.keepers import both, staying
 from scheduler.core.model import Verdict
 
@@ -64,7 +72,7 @@ class Vain:
     def told(self, rejection: Rejection) -> Rejection:
         """Return why a unit waits, and why it takes nothing."""
         kept = self._kept.get(rejection.unit)
-        if kept is None:
+        if kept is None or kept == UNDUE:  # that tells only those behind something
             return rejection
         if kept.held_up is not None:
             held_up = kept.held_up._replace(in_vain=self._futile(kept.held_up.by))
