@@ -24,7 +24,7 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.suspended import why_suspended
 from trainer_kai.policy.anticipated import After, read_anticipated
 
-__all__ = ["hints", "in_no_file", "left_to_others", "not_looked_at"]
+__all__ = ["hints", "in_no_file", "left_to_others", "not_looked_at", "suspended"]
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and its value
@@ -96,19 +96,21 @@ def hints(
         **{key: _promised(count) for key, count in promised.items()},
         **{key: _going(count) for key, count in going.items()},
         **{key: _without_pods(cluster.pod_groups[key]) for key in absent},
-        **dict(_suspended(cluster)),
+        **suspended(cluster),
     }
 
 
-def _suspended(cluster: Cluster) -> Iterator[tuple[Key, str]]:
-    """Yield the groups of what is held back, and who holds it back as far as that is told."""
+def suspended(cluster: Cluster) -> dict[Key, str]:
+    """Return the groups of what is held back, and who holds it back as far as that is told."""
+    found = {}
     for key, group in cluster.pod_groups.items():
         name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
         job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
         if job is not None and job.spec.suspend:
-            yield key, f"it is suspended: {why_suspended(job)}"
+            found[key] = f"it is suspended: {why_suspended(job)}"
         elif jobset is not None and jobset.spec.suspend:
-            yield key, "its JobSet is suspended"
+            found[key] = "its JobSet is suspended"
+    return found
 
 
 def _is_near(group: PodGroup) -> bool:

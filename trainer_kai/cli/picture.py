@@ -90,6 +90,7 @@ def _that_matter(outcome: Outcome) -> list[Mapping[str, Any]]:
         if group["verdict"]
         or (key := Key(group["namespace"], group["name"])) in busy
         or outcome.counts.get(key, (0, 0))[1]
+        or key in outcome.held_back
     ]
 
 

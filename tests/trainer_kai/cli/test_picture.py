@@ -155,6 +155,9 @@ def test_who_holds_a_trainjob_back_is_told(case: Case[dict[str, Any], str]) -> N
 
     text = drawn(queue("team-a"), node("n"), {**group("pg-job"), "metadata": _OF_JOB}, job)
 
+    others = [group(f"other-{i}") for i in range(60)]
+    many = drawn(queue("team-a"), {**group("pg-job"), "metadata": _OF_JOB}, job, *others)
+    assert "default/pg-job " in many
     told = " ".join(text.split())
     assert f"default/pg-job team-a 0 0 - it is suspended: {case.want}" in told
 
