@@ -10,10 +10,13 @@ from scheduler.core.usage import Amounts
 
 __all__ = [
     "NOTHING",
+    "UNDUE",
     "Action",
     "Admission",
     "BarNumbers",
     "Eviction",
+    "Futile",
+    "HeldUp",
     "Kept",
     "MemberNumbers",
     "Missing",
@@ -167,11 +170,22 @@ class MemberNumbers(NamedTuple):
 Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers
 
 
+class Futile(IntEnum):
+    """Why nothing that others give back is of use to a unit."""
+
+    NODES = 0  # none matches, whatever room there is
+    SIZE = 1  # there is no room for it even with nobody else there
+    LIMIT = 2  # it alone would pass it
+    QUOTA = 3  # it cannot be preempted, and would pass it
+    SHARE = 4  # its queue would have more than is due to it
+
+
 class HeldUp(NamedTuple):
     """Who has the turn before a unit, and so what others would give back for it."""
 
     by: int  # a unit
     asked: Amounts
+    in_vain: Futile | None = None  # where that one cannot have it either
 
 
 class Kept(NamedTuple):
@@ -183,12 +197,15 @@ class Kept(NamedTuple):
     first: int = NONE  # of these, the one that may go first
     until: int = 0  # before when it may not, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that let too few pods go
+    goals: tuple[int, ...] = ()  # queues below which nothing is taken back beyond quotas
     held_up: HeldUp | None = None
     is_cut: bool = False  # not everybody was looked at who could lose something
     is_withheld: bool = False  # nobody was, because enough was taken for now
+    is_undue: bool = False  # its queue would have more than is due to it
 
 
 NOTHING: Final = Kept()
+UNDUE: Final = Kept(is_undue=True)
 
 
 @dataclass(frozen=True, slots=True)

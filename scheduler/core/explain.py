@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from scheduler.core.decision import (
+    Futile,
     HeldUp,
     MemberNumbers,
     Missing,
@@ -45,6 +46,13 @@ _OBSTACLES: Final = {
     Obstacle.ANTI_AFFINITY: ("is near pods it must avoid", "are near pods it must avoid"),
     Obstacle.SPREAD: ("would make its spread uneven", "would make its spread uneven"),
 }
+_IN_VAIN: Final = {
+    Futile.NODES: "no node takes its pods, whatever room there is",
+    Futile.SIZE: "there is no room for it even with nobody else there",
+    Futile.LIMIT: "it is more than a limit of its queues",
+    Futile.QUOTA: "a quota of its queues has no room for more that cannot be preempted",
+    Futile.SHARE: "its queue would have more than its fair share",
+}
 _REMEDIES: Final = {
     Obstacle.CORDONED: "a node is uncordoned",
     Obstacle.NOT_READY: "a node becomes ready",
@@ -72,7 +80,11 @@ def explain(snapshot: Snapshot, rejection: Rejection) -> str:
 def _before(snapshot: Snapshot, held_up: HeldUp) -> str:
     name, wanted = snapshot.units[held_up.by].name, zip(KINDS, held_up.asked, strict=True)
     needs = _listed(_at_least(kind, number) for kind, number in wanted if number > 0)
-    return f"What others may have to give back is first for {name}, which asks for {needs}"
+    told = f"What others may have to give back is first for {name}, which asks for {needs}"
+    if held_up.in_vain is None:
+        return told
+    turn = "It has its turn once that one starts, asks for less or is gone"
+    return f"{told} and cannot have it: {_IN_VAIN[held_up.in_vain]}. {turn}"
 
 
 def _numbers(snapshot: Snapshot, rejection: Rejection) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from scheduler.core.decision import NOTHING, Action, Kept
 from scheduler.core.model import NONE, Unit, leaves_of
@@ -11,6 +11,9 @@ from scheduler.core.tenure import Tenure
 
 __all__ = ["Keepers", "both", "staying"]
 
+_FIXED: Final = "priority or preemptibility forbids it"
+_Ground: TypeAlias = tuple[int, str]  # a priority, and why those of it stay
+
 
 class Keepers:
     """Units that stay, have not run for long, or are covered by a budget."""
@@ -18,7 +21,7 @@ class Keepers:
     def __init__(
         self,
         units: Sequence[Unit],
-        staying: Mapping[int, Sequence[Unit]],
+        staying: Mapping[int, Mapping[_Ground, int]],
         tenants: Tenants,
         tenure: Tenure,
     ) -> None:
@@ -33,39 +36,41 @@ class Keepers:
         """Return who of some queues keeps what it has; who is *over* has lost or got something."""
         claimant = self._units[row]
 
-        def asks(unit: Unit) -> bool:
-            return action != Action.PREEMPT or unit.priority < claimant.priority
+        def asks(priority: int) -> bool:
+            return action != Action.PREEMPT or priority < claimant.priority
 
-        reasons = Counter(
-            unit.stays for queue in queues for unit in self._staying.get(queue, ()) if asks(unit)
-        )
+        reasons = Counter[str]()
+        for queue in queues:
+            for (priority, reason), count in self._staying.get(queue, {}).items():
+                reasons[reason] += count * asks(priority)
         ends = {}
         for block, end in self._tenure.kept(action, claimant.queue, queues).items():
             one = self._tenants.units[block][0]
-            if asks(self._units[one]) and not over(one):
+            if asks(self._units[one].priority) and not over(one):
                 ends[one] = end
         first = min(ends, key=lambda one: (ends[one], one), default=NONE)
         return Kept(
-            staying=tuple(sorted(reasons.items())),
+            staying=tuple(sorted((+reasons).items())),
             protected=len(ends),
             first=first,
             until=ends.get(first, 0),
             budgets=tuple(sorted({*self._barring(asks, queues)})),
         )
 
-    def _barring(self, asks: Callable[[Unit], bool], queues: Collection[int]) -> Iterator[int]:
+    def _barring(self, asks: Callable[[int], bool], queues: Collection[int]) -> Iterator[int]:
         for block, budgets in self._tenants.barred.items():
             unit = self._units[self._tenants.units[block][0]]
-            if unit.queue in queues and asks(unit):
+            if unit.queue in queues and asks(unit.priority):
                 yield from budgets
 
 
-def staying(units: Iterable[Unit]) -> dict[int, list[Unit]]:
-    """Return the units that have something, and that nobody may take from, by queue."""
-    found: dict[int, list[Unit]] = {}
+def staying(units: Iterable[Unit]) -> dict[int, Counter[_Ground]]:
+    """Count the units that have something, and that nobody may take from, by queue and why."""
+    found: dict[int, Counter[_Ground]] = {}
     for unit in units:
-        if unit.stays and unit.is_preemptible and unit.queue != NONE and _has_pods(unit):
-            found.setdefault(unit.queue, []).append(unit)
+        why = unit.stays if unit.is_preemptible else _FIXED
+        if why and unit.queue != NONE and _has_pods(unit):
+            found.setdefault(unit.queue, Counter())[unit.priority, why] += 1
     return found
 
 
@@ -82,9 +87,11 @@ def both(one: Kept, other: Kept) -> Kept:
         first=earlier.first,
         until=earlier.until,
         budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
+        goals=tuple(sorted({*one.goals, *other.goals})),
         held_up=one.held_up or other.held_up,
         is_cut=one.is_cut or other.is_cut,
         is_withheld=one.is_withheld or other.is_withheld,
+        is_undue=one.is_undue or other.is_undue,
     )
 
 

@@ -19,7 +19,7 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
     if kept.staying:
         more = ", …" if kept.staying[_MOST_TOLD:] else ""
         told = "; ".join(f"{count} because {why}" for why, count in kept.staying[:_MOST_TOLD])
-        yield f"Of those that could lose something some stay: {told}{more}"
+        yield f"Some of the others stay: {told}{more}"
     if kept.protected:
         have = "1 has" if kept.protected == 1 else f"{kept.protected} have"
         name = snapshot.units[kept.first].name
@@ -28,6 +28,10 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
         names = [snapshot.budgets.names[it] for it in kept.budgets]
         more = ", …" if names[_MOST_TOLD:] else ""
         yield f"Too few pods may go by PodDisruptionBudget {', '.join(names[:_MOST_TOLD])}{more}"
+    for queue in kept.goals[:_MOST_TOLD]:
+        name = snapshot.queues.names[queue]
+        goal = "its reclaim-goal is quota-only"
+        yield f"Below queue {name} nothing is taken back beyond quotas: {goal}"
     if kept.is_cut:
         yield "Not all that others could give back was looked at: that ended at a limit"
     if kept.is_withheld:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scheduler.core.decision import NOTHING, Action, HeldUp, Kept
+from scheduler.core.decision import UNDUE, Action, HeldUp, Kept
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
 from scheduler.core.model import Kind
@@ -34,11 +34,12 @@ class Reclaim:
         claim = Claim(unit.queue, amounts, not unit.is_preemptible)
         rights = Rights(self._bounds, self._allocation.usage, claim)
         if not rights.has_claim:
-            return NOTHING
+            return UNDUE
         ask = self._made.ask(row)
         if self._made.use_what_is_left(ask):
             return None
         stock, is_patient = self._made.stock, self._made.is_patient(row)
+        self._made.vain.goals.update(rights.goals(stock.all))
         queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
 
         def why_kept() -> Kept:

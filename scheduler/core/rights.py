@@ -6,7 +6,7 @@ the queues that lose something.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ class Bounds:
         self.due: Final[list[Row]] = due.tolist()
         self.parent: Final = queues.parent
         self._is_quota_only: Final = queues.is_quota_only
+        self.has_goals: Final = any(queues.is_quota_only)
 
     def is_quota_only(self, queue: int) -> bool:
         """Say whether a queue takes nothing back from those beside it beyond its quota."""
@@ -97,11 +98,21 @@ class Rights:
             keeps = [*map(min, keeps, self.bounds.quota[theirs])]
         return [max(one - most, 0) for one, most in zip(has, keeps, strict=True)]
 
+    def goals(self, queues: Iterable[int]) -> set[int]:
+        """Return the queues whose goals alone keep others of some out of question."""
+        others = [q for q in queues if q != self.claim.queue] if self.bounds.has_goals else []
+        return {self.bounds.parent[self.pair(q)[0]] for q in others if self._is_barred(q)}
+
     def pair(self, queue: int) -> tuple[int, int]:
         """Return the claimant's and another queue just below the one they have in common."""
         if queue not in self._pairs:
             self._pairs[queue] = parting(self.usage.paths, self.claim.queue, queue)
         return self._pairs[queue]
+
+    def _is_barred(self, queue: int) -> bool:
+        mine, theirs = self.pair(queue)
+        is_beyond = self.bounds.is_quota_only(mine) and not self.is_owed(mine)
+        return is_beyond and not _within(self.usage.allocated[theirs], self.bounds.share[theirs])
 
     def _with_claim(self, has: list[int]) -> Amounts:
         cpu, memory, gpu = self.claim.amounts

@@ -1,14 +1,23 @@
 """Why units that may claim something take nothing, and what that makes of their verdicts."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 from scheduler.core.allocate import Allocation
-from scheduler.core.decision import NOTHING, Kept, Rejection
+from scheduler.core.decision import (
+    NOTHING,
+    UNDUE,
+    Futile,
+    Kept,
+    NodeNumbers,
+    QuotaNumbers,
+    Rejection,
+)
 from scheduler.core.keepers import both, staying
-from scheduler.core.model import Unit, Verdict
+from scheduler.core.model import Verdict
 
 __all__ = ["Vain"]
 
@@ -18,13 +27,14 @@ class Vain:
 
     def __init__(self, allocation: Allocation) -> None:
         self.refused_by: Final[set[int]] = set()  # budgets, in the last search,
+        self.goals: Final[set[int]] = set()  # and the queues whose goals forbade something,
         self.is_cut = False  # and whether that ended at a limit
         self._allocation: Final = allocation
         self._kept: Final[dict[int, Kept]] = {}
 
     @cached_property
-    def staying(self) -> dict[int, list[Unit]]:
-        """Return the units that nobody may take from, by queue."""
+    def staying(self) -> dict[int, Counter[tuple[int, str]]]:
+        """Count the units that nobody may take from, by queue, priority and why."""
         return staying(self._allocation.snapshot.units)
 
     @cached_property
@@ -39,14 +49,15 @@ class Vain:
     def why(self, ask: Callable[[], Kept]) -> Kept:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
         if not self.is_any:
-            return Kept(is_cut=True) if self.is_cut else NOTHING
+            return Kept(goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
         kept = ask()
         budgets = tuple(sorted({*kept.budgets, *self.refused_by}))
-        return kept._replace(budgets=budgets, is_cut=self.is_cut)
+        return kept._replace(budgets=budgets, goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
 
     def search(self) -> None:
         """Begin to look for somebody who could lose something."""
         self.refused_by.clear()
+        self.goals.clear()
         self.is_cut = False
 
     def keep(self, row: int, kept: Kept) -> None:
@@ -61,9 +72,27 @@ class Vain:
     def told(self, rejection: Rejection) -> Rejection:
         """Return why a unit waits, and why it takes nothing."""
         kept = self._kept.get(rejection.unit)
-        if kept is None:
+        if kept is None or kept == UNDUE:  # that tells only those behind something
             return rejection
+        if kept.held_up is not None:
+            held_up = kept.held_up._replace(in_vain=self._futile(kept.held_up.by))
+            kept = kept._replace(held_up=held_up)
         verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
         words = {"time": kept.is_patient or kept.protected, "budgets": kept.budgets}
         wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
         return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
+
+    def _futile(self, row: int) -> Futile | None:
+        """Return why nothing that others give back is of use to a unit, where that is known."""
+        rejection = self._allocation.rejections.get(row)
+        numbers = rejection.numbers if rejection else None
+        if isinstance(numbers, QuotaNumbers) and rejection is not None:
+            if rejection.verdict == Verdict.NON_PREEMPTIBLE_OVER_QUOTA:
+                return Futile.QUOTA
+            is_too_large = any(it.asked > it.bound for it in (numbers, *numbers.others))
+            return Futile.LIMIT if is_too_large else None
+        if isinstance(numbers, NodeNumbers) and not numbers.is_curable:
+            return Futile.NODES
+        if isinstance(numbers, NodeNumbers) and numbers.seats < numbers.left:
+            return Futile.SIZE
+        return Futile.SHARE if self._kept.get(row, NOTHING).is_undue else None

@@ -10,7 +10,7 @@ has changed in the meantime.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -28,6 +28,7 @@ from scheduler.state.leaving import Departures
 from scheduler.state.live import Live
 from scheduler.state.news import ANY, MORE, Topics
 from scheduler.state.orders import Orders, UnitOrders, read_orders
+from scheduler.state.terms import Stray
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
 from trainer_kai.metrics import Metrics
@@ -93,6 +94,7 @@ class Cycle:
         self._first_s = 0.0  # when it began to be due
         self._rested_s = 0.0  # when there has been enough rest after the last turn
         self._wakes_on: Topics = ANY
+        self._faults: set[str] = set()  # of queues and nodes, that were told
         self._is_withheld = False  # claims wait because enough was taken
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
         self._taken_s = 0.0  # when the last plan was told what is so
@@ -167,6 +169,7 @@ class Cycle:
         self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)
         self._log.debug("planned", admitted=made.stats.admitted, rejected=made.stats.rejected)
         self._note_withheld(made.stats.withheld)
+        self._note_faults(encoded.strays)
         return orders, told
 
     def _limits(self, encoded: Encoded) -> Limits:
@@ -185,6 +188,13 @@ class Cycle:
             self._log.warning("evictions held back", claims=count)
         self._is_withheld = bool(count)
         self._metrics.claims_withheld.set(count)
+
+    def _note_faults(self, strays: Iterable[Stray]) -> None:
+        """Say once what of queues and nodes counts for nothing; of groups their verdicts say it."""
+        faults = {it.message for it in strays if not it.group.namespace}
+        for message in sorted(faults - self._faults):
+            self._log.warning("left aside", what=message)
+        self._faults = faults
 
     def _assumed(self, orders: Orders) -> list[UnitOrders]:
         """Assume what still holds, and return it."""

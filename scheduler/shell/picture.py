@@ -12,7 +12,7 @@ from scheduler.shell.tables import tables
 from scheduler.state.cluster import Cluster
 from trainer_kai.api.decode import encode
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import PODGROUPS, PODS
+from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
 
 __all__ = ["picture"]
 
@@ -22,7 +22,8 @@ _AT_ONCE: Final = 200  # objects: a few milliseconds
 async def picture(cluster: Cluster) -> AsyncIterator[bytes]:
     """Yield a List in JSON, piece by piece, of what there is at this moment."""
     groups, pods = (PODGROUPS, cluster.pod_groups), (PODS, cluster.pods)
-    kinds = [(it, [*table.values()]) for it, table in (*tables(cluster), groups, pods)]
+    jobs = TRAINJOBS, cluster.trainjobs
+    kinds = [(it, [*table.values()]) for it, table in (*tables(cluster), jobs, groups, pods)]
     yield b'{"apiVersion":"v1","kind":"List","items":['
     is_first = True
     for resource, objects in kinds:

@@ -84,6 +84,7 @@ class Reporter:
         self._waited: set[Key] = set()  # whom we told that they wait, and not yet that they start
         self._groups_waiting = 0
         self._queue_said_s: dict[str, float] = {}
+        self._queue_uids: dict[str, str] = {}
         self._since_s: dict[Key, tuple[float, float]] = {}  # pods are missing; as many as now are
         self._has_begun = False
         self._queue: WorkQueue[_Subject] = WorkQueue(
@@ -110,9 +111,16 @@ class Reporter:
                 self._queue.add_after(_Subject("group", group), _SOON_S)
                 self._note_missing(group, told.units.get(group))
         for name, use in told.queues.items():
-            known = before.queues.get(name)
-            if known is None or known[:3] != use[:3]:
+            known, is_new = before.queues.get(name), self._is_new(name)
+            if known is None or is_new or known[:3] != use[:3]:
                 self._queue.add_after(_Subject("queue", Key("", name)), self._queue_s(name))
+
+    def _is_new(self, name: str) -> bool:
+        """Say whether a queue is another one than when it was told last, and says nothing yet."""
+        queue = self._live.cluster.queues.get(name)
+        uid = queue.metadata.uid if queue else ""
+        before, self._queue_uids[name] = self._queue_uids.get(name), uid
+        return before != uid
 
     def _queue_s(self, name: str) -> float:
         """Return how soon the status of a queue is written: in a crowd it changes all the time."""
@@ -311,6 +319,7 @@ class Reporter:
         queue, use = self._live.cluster.queues.get(key.name), self._told.queues.get(key.name)
         if queue is None or use is None:
             self._queue_said_s.pop(key.name, None)
+            self._queue_uids.pop(key.name, None)
             return
         children = sorted(
             name

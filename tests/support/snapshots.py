@@ -70,6 +70,7 @@ class Queue:
     fixed: float = 0
     preempt_min_s: int = NONE
     reclaim_min_s: int = NONE
+    is_quota_only: bool = False
 
 
 def shape(*, gpu: float = 0, cpu: float = 1, memory: float = 1, **more: Any) -> Shape:
@@ -203,6 +204,7 @@ class Builder:
             requested=requested,
             preempt_min_s=tuple(queue.preempt_min_s for queue in self.queues),
             reclaim_min_s=tuple(queue.reclaim_min_s for queue in self.queues),
+            is_quota_only=tuple(queue.is_quota_only for queue in self.queues),
         )
 
 

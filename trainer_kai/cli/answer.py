@@ -4,33 +4,31 @@ It asks the functions that decide in admission and in the podgrouper, and reads 
 has written; what nobody writes down is worked out from what is there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-import msgspec
-
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
-    EVICTED_BY,
     JOBSET_NAME,
-    KUEUE_QUEUE,
     QUEUE,
     RESERVED,
     TRAINJOB_CONTROLLER,
 )
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.cli.found import Found
 from trainer_kai.cli.parts import Heads, Part, count, parts_of, planned
 from trainer_kai.cli.preview import Preview
-from trainer_kai.cli.reasons import Reason, event_time, why_part
+from trainer_kai.cli.reasons import Reason, event_time, evicted_at, why_part
+from trainer_kai.cli.suspended import why_suspended
 from trainer_kai.cli.titles import Title
 
-__all__ = ["Answer", "State", "UnitAnswer", "answer"]
+__all__ = ["Answer", "State", "UnitAnswer", "answer", "evicted_groups"]
 
 _WEBHOOK: Final = ".trainer-kai.dev"
 
@@ -94,7 +92,7 @@ def answer(found: Found) -> Answer:
         has_jobset=found.jobset is not None,
         now=found.now,
         units=units,
-        notes=tuple(_notes(found)),
+        notes=(*_evicted(found, units), *_notes(found)),
         unknown=tuple(sorted(_unknown(found))),
     )
 
@@ -122,24 +120,8 @@ def _suspended(found: Found) -> Reason | None:
             return Reason(Title.SUSPENDED, sentence)
         return None
     since = _condition(job.status.conditions, "Suspended")
-    kueue = job.metadata.labels.get(KUEUE_QUEUE)
-    evicted = job.metadata.annotations.get(EVICTED_BY)
-    if evicted:
-        sentence = f"it was taken off its nodes: {_why_evicted(evicted)}. It goes on by itself"
-    elif kueue:
-        sentence = f"Kueue has not admitted it (queue {kueue}). It goes on when Kueue does"
-    else:
-        sentence = "somebody has suspended it. It goes on when spec.suspend is false"
-    return Reason(Title.SUSPENDED, sentence, since.last_transition_time or "" if since else "")
-
-
-def _why_evicted(record: str) -> str:
-    """Return why, out of what the scheduler notes on a TrainJob; else the note."""
-    try:
-        told = msgspec.json.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return record
-    return str(told["why"]) if isinstance(told, dict) and told.get("why") else record
+    last = since.last_transition_time or "" if since else ""
+    return Reason(Title.SUSPENDED, why_suspended(job), last)
 
 
 def _of_all(found: Found, plan: Preview | None, parts: tuple[Part, ...]) -> Reason | None:
@@ -227,6 +209,20 @@ def _notes(found: Found) -> Iterable[str]:
         if it is not None and it.metadata.deletion_timestamp:
             kind = "TrainJob" if it is found.trainjob else "JobSet"
             yield f"the {kind} is being deleted"
+
+
+def evicted_groups(units: Iterable[UnitAnswer]) -> Iterator[PodGroup]:
+    """Yield the groups that wait since they were evicted."""
+    groups = (it.part.found for it in units if it.state == State.WAITS)
+    yield from (group for group in groups if group is not None and evicted_at(group))
+
+
+def _evicted(found: Found, units: Iterable[UnitAnswer]) -> Iterator[str]:
+    """Say when what waits was evicted, and why as far as that is known still."""
+    since = max(map(evicted_at, evicted_groups(units)), default="")
+    if since:
+        last = max(found.evictions, key=event_time, default=None)
+        yield f"it was evicted at {since}" + (f": {last.message}" if last else "")
 
 
 def _moves(found: Found) -> Iterable[str]:

@@ -86,6 +86,7 @@ class Found(NamedTuple):
     groups: tuple[PodGroup, ...] = ()
     pods: tuple[SeenPod, ...] = ()
     events: tuple[Event, ...] = ()  # of what could not be made
+    evictions: tuple[Event, ...] = ()  # of groups that wait since they were evicted
     queues: Mapping[str, bool] = {}  # whether there is one of that name
     leases: tuple[Lease, ...] | None = None  # that of our scheduler; None where nobody has looked
     unknown: frozenset[str] = frozenset()  # kinds, in the plural, that may not be read

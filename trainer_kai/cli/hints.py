@@ -4,6 +4,7 @@ A group without pods has no verdict, nor has one whose pods wait for what is bei
 what groups ask for is not looked at yet, and some of it is in no file.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
@@ -14,14 +15,16 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
     DEFAULT_SCHEDULER,
+    JOBSET_NAME,
     NODE_POOL,
     POD_GROUP,
     PRIORITY_CLASS_NAME,
 )
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.cli.suspended import why_suspended
 from trainer_kai.policy.anticipated import After, read_anticipated
 
-__all__ = ["hints", "in_no_file", "left_to_others", "not_looked_at"]
+__all__ = ["hints", "in_no_file", "left_to_others", "not_looked_at", "suspended"]
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and its value
@@ -81,15 +84,33 @@ def _classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
             yield f"PriorityClass {name} is in no file: {taken}{refused}"
 
 
-def hints(cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key]) -> dict[Key, str]:
-    """Return what to say of groups; *groups* are those of pods, *nominated* is the last plan's."""
-    promised: dict[Key, int] = {}
-    for group in (groups[pod] for pod in nominated if pod in groups):
-        promised[group] = promised.get(group, 0) + 1
-    told = {key: _promised(count) for key, count in promised.items()}
+def hints(
+    cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key], evicted: Iterable[Key]
+) -> dict[Key, str]:
+    """Return what to say of groups; *groups* are those of pods, the pods are the last plan's."""
+    promised = Counter(groups[pod] for pod in nominated if pod in groups)
+    going = Counter(groups[pod] for pod in evicted if pod in groups)
     peopled = frozenset(groups.values())
     absent = (key for key in cluster.pod_groups if key not in peopled)
-    return told | {key: _without_pods(cluster.pod_groups[key]) for key in absent}
+    return {
+        **{key: _promised(count) for key, count in promised.items()},
+        **{key: _going(count) for key, count in going.items()},
+        **{key: _without_pods(cluster.pod_groups[key]) for key in absent},
+        **suspended(cluster),
+    }
+
+
+def suspended(cluster: Cluster) -> dict[Key, str]:
+    """Return the groups of what is held back, and who holds it back as far as that is told."""
+    found = {}
+    for key, group in cluster.pod_groups.items():
+        name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
+        job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
+        if job is not None and job.spec.suspend:
+            found[key] = f"it is suspended: {why_suspended(job)}"
+        elif jobset is not None and jobset.spec.suspend:
+            found[key] = "its JobSet is suspended"
+    return found
 
 
 def _is_near(group: PodGroup) -> bool:
@@ -105,8 +126,13 @@ def _some(keys: Collection[Key]) -> str:
 
 
 def _promised(count: int) -> str:
-    who = "1 pod waits" if count == 1 else f"{count} pods wait"
-    return f"{who} for room that is being released (nominated)"
+    who = "1 pod is" if count == 1 else f"{count} pods are"
+    return f"{who} promised room that is being released (nominated), and not placed before"
+
+
+def _going(count: int) -> str:
+    who = "1 pod has" if count == 1 else f"{count} pods have"
+    return f"{who} to go (evicted): that counts neither as placed nor as waiting"
 
 
 def _without_pods(group: PodGroup) -> str:

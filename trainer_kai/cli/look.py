@@ -11,7 +11,7 @@ from trainer_kai.api.names import JOBSET_NAME, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import EVENTS, JOBSETS, LEASES, PODGROUPS, QUEUES, TRAINJOBS
-from trainer_kai.cli.answer import Answer, State, answer
+from trainer_kai.cli.answer import Answer, State, answer, evicted_groups
 from trainer_kai.cli.found import LEASE, SEEN_PODS, Found, SeenPod
 from trainer_kai.cli.titles import Title
 from trainer_kai.errors import ConfigError, FieldError
@@ -151,6 +151,11 @@ async def _look_closer(reader: _Reader, found: Found) -> Found:
     elif Title.PODS_MISSING in titles:
         of_jobs = "involvedObject.kind=Job,reason=FailedCreate"
         found = found._replace(events=await reader.list(EVENTS, namespace, fields=of_jobs))
+    evicted = next(evicted_groups(first.units), None)
+    if evicted is not None:
+        of_group = f"involvedObject.kind=PodGroup,involvedObject.name={evicted.metadata.name}"
+        said = await reader.list(EVENTS, namespace, fields=f"{of_group},reason=Evict")
+        found = found._replace(evictions=said)
     if any(unit.reason and unit.heads.unplaced for unit in first.units):
         lease = await reader.get(LEASES, LEASE)
         if LEASES.plural not in reader.unknown:

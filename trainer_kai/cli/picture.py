@@ -21,7 +21,7 @@ _QUEUE: Final = 32  # and of a queue's beside a unit
 _BAR: Final = 16  # devices that are drawn one by one
 _MANY: Final = 50  # units, nodes, and lines of what happens
 _FEW: Final = 16  # pods that are named
-_LEGEND: Final = "# used   = reserved   ~ being released   . idle"
+_LEGEND: Final = "# used or promised   = reserved   ~ being released   . idle"
 _EVENTS: Final = (
     ("bound", "binds"),
     ("evicted", "evictions"),
@@ -33,7 +33,20 @@ def picture(outcome: Outcome, width: int = WIDEST) -> str:
     """Return the whole picture."""
     parts = [*queue_tables(outcome.ending.queues), _units(outcome, width), _nodes(outcome, width)]
     parts += _cycles(outcome.document["cycles"], width)
+    parts += [_stats(outcome.document["stats"])] if "stats" in outcome.document else []
     return "\n\n".join(filter(None, parts))
+
+
+def _stats(stats: Mapping[str, Any]) -> str:
+    """Return how long it took, and how much was tried to find room at the cost of others."""
+    lines = [f"STATS   {stats['load_s']:.3f} s to read it"]
+    for at, it in enumerate(stats["cycles"][:_MANY], 1):
+        actions = ", ".join(f"{name} {took_s:.3f} s" for name, took_s in it["actions"].items())
+        cut_short = f", {it['cut']} cut short" if it["cut"] else ""
+        tried = f"{it['simulations']} trial{'s' * (it['simulations'] != 1)}{cut_short}"
+        lines.append(f"  cycle {at}: {it['plan_s']:.3f} s ({actions}), {tried}")
+    left = len(stats["cycles"]) - _MANY
+    return "\n".join([*lines, *[f"  {left} more cycles; -o json has all"] * (left > 0)])
 
 
 def _units(outcome: Outcome, width: int) -> str:
@@ -77,6 +90,7 @@ def _that_matter(outcome: Outcome) -> list[Mapping[str, Any]]:
         if group["verdict"]
         or (key := Key(group["namespace"], group["name"])) in busy
         or outcome.counts.get(key, (0, 0))[1]
+        or key in outcome.held_back
     ]
 
 

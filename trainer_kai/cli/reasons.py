@@ -12,18 +12,20 @@ from trainer_kai.api.event import Event
 from trainer_kai.api.job import JobCounts
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.names import (
+    LAST_EVICTION,
+    LAST_START,
     POD_GROUP,
     REPLICATED_JOB,
     STALE_SINCE,
 )
-from trainer_kai.api.podgroup import SchedulingCondition
+from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
 from trainer_kai.api.resources import JOBS
 from trainer_kai.cli.found import LEASE, Found, SeenPod
 from trainer_kai.cli.parts import Heads, Part
 from trainer_kai.cli.titles import VERDICTS, Title
 from trainer_kai.policy.stages import COMPLETE, Edge
 
-__all__ = ["Reason", "event_time", "moment", "why_part"]
+__all__ = ["Reason", "event_time", "evicted_at", "moment", "why_part"]
 
 _SILENT: Final = timedelta(minutes=2)  # clocks differ, and a leader renews every few seconds
 _FEW: Final = 3
@@ -284,6 +286,15 @@ def event_time(event: Event) -> str:
     """Return when it happened last, to be compared with others."""
     times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     return max(it or "" for it in times)
+
+
+def evicted_at(group: PodGroup) -> str:
+    """Return when a group was evicted last; "" if it was not, or has started since."""
+    evicted, started = (
+        group.metadata.annotations.get(it, "") for it in (LAST_EVICTION, LAST_START)
+    )
+    then, since = moment(evicted), moment(started)
+    return evicted if then and not (since and since > then) else ""
 
 
 def moment(text: str) -> datetime | None:

@@ -42,7 +42,7 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="objects, or a snapshot.zip of KAI's; - is standard input; may be repeated",
     )
     parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
-    parser.add_argument("--stats", action="store_true", help="how long it took, in the JSON")
+    parser.add_argument("--stats", action="store_true", help="how long it took, too")
     _add_site(parser)
     _add_course(parser)
     parser.set_defaults(run=_run)

@@ -25,7 +25,7 @@ from trainer_kai.cli.completion import Binding, finish, settle
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import Ending, ending
 from trainer_kai.cli.grouping import group_workloads
-from trainer_kai.cli.hints import hints, in_no_file, left_to_others, not_looked_at
+from trainer_kai.cli.hints import hints, in_no_file, left_to_others, not_looked_at, suspended
 from trainer_kai.cli.objects import read_objects
 from trainer_kai.cli.protocol import cycle_json, evictions_of, own_group, phase_of, states_json
 from trainer_kai.cli.site import Site, site_of
@@ -76,6 +76,7 @@ class Outcome(NamedTuple):
     groups: Mapping[Key, Key]  # of pods
     strays: tuple[str, ...]  # what was left aside
     hints: Mapping[Key, str]  # by group: what has no verdict
+    held_back: frozenset[Key]  # groups that are suspended
 
 
 def simulate(
@@ -179,9 +180,14 @@ class _Simulation:
             loaded_s = round(load_s + self._encode_s, 6)
             document["stats"] = {"load_s": loaded_s, "cycles": self._stats}
         groups = _groups(cluster)
-        promised = (Key(it["namespace"], it["pod"]) for it in self._cycles[-1]["nominations"])
-        told = hints(cluster, groups, promised)
-        return Outcome(document, ends[1], self._counts, groups, self._strays, told)
+        last = self._cycles[-1]
+        promised, evicted = (
+            [Key(it["namespace"], it["pod"]) for it in last[what]]
+            for what in ("nominations", "evictions")
+        )
+        told = hints(cluster, groups, promised, evicted)
+        held_back = frozenset(suspended(cluster))
+        return Outcome(document, ends[1], self._counts, groups, self._strays, told, held_back)
 
     def _ends(
         self, encoded: Encoded, made: Plan, promised: Mapping[Key, str]

@@ -3,14 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
-from scheduler.core.model import NONE, Budgets, Group, Leaf, Snapshot, Verdict
+from scheduler.core.model import NONE, Budgets, Group, Leaf, Require, Snapshot, Verdict
 from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
+from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 
 POLICIES = choose(Choice())
+ELSEWHERE = (((Require(0, frozenset({1})),),),)
 ONE = shape(gpu=1)
 
 
@@ -126,7 +130,9 @@ def kept(**more: Any) -> Builder:
 
 
 _BUDGETS = Budgets(("ns/pdb",), (0,), ((0,),), (NONE, NONE, NONE, 0, NONE))
-_STAYING = "Of those that could lose something some stay: 1 because Kueue suspends and resumes it"
+_SOME = "Some of the others stay: "
+_STAYING = f"{_SOME}1 because Kueue suspends and resumes it"
+_FORBIDDEN = "priority or preemptibility forbids it"
 _YOUNG = "2 have not run for long enough: unit-2 may go from 1970-01-01T00:18:00Z on"
 _COVERED = "Too few pods may go by PodDisruptionBudget ns/pdb"
 
@@ -169,14 +175,28 @@ def test_who_is_not_asked_keeps_nothing() -> None:
 
 
 def test_who_takes_something_is_told_nothing() -> None:
-    """And of units that have nothing, or cannot be preempted, nobody says that they stay."""
+    """And of units that have nothing nobody says that they stay."""
     snapshot = kept().snapshot(now=1000)
     assert told(plan(snapshot, POLICIES)) == "3→4"
     builder = Builder([Node(gpu=1)], [Queue("a"), Queue("b", quota=1)])
     builder.runs([0], ONE, queue="a", is_preemptible=False, stays="x")
-    builder.gang(1, ONE, queue="a", stays="x")
+    for more in ({"stays": "x"}, {"is_preemptible": False}):
+        builder.gang(1, ONE, queue="a", **more)
     builder.gang(1, ONE, queue="b")
-    assert said(builder.snapshot(), 2)[1] == ""
+    assert said(builder.snapshot(), 3)[1] == f"{_SOME}1 because {_FORBIDDEN}"
+
+
+def test_who_cannot_be_preempted_is_told() -> None:
+    """With those who stay for another reason; in preempt only who matters less."""
+    builder = Builder([Node(gpu=4)], [Queue("a"), Queue("b", quota=2)])
+    for priority in (40, 50, 60):
+        builder.runs([0], ONE, queue="a", priority=priority, is_preemptible=False)
+    builder.runs([0], ONE, queue="a", stays="Kueue suspends and resumes it")
+    builder.gang(1, ONE, queue="a", priority=60)
+    builder.gang(1, ONE, queue="b")
+    snapshot, kueue = builder.snapshot(), "1 because Kueue suspends and resumes it"
+    assert said(snapshot, 4)[1] == f"{_SOME}{kueue}; 2 because {_FORBIDDEN}"
+    assert said(snapshot, 5)[1] == f"{_SOME}{kueue}; 3 because {_FORBIDDEN}"
 
 
 def test_who_waits_because_enough_was_taken_is_told() -> None:
@@ -186,3 +206,61 @@ def test_who_waits_because_enough_was_taken_is_told() -> None:
     assert explain(snapshot, one).endswith("enough was taken from others within a minute")
     rest = plan(snapshot, POLICIES, Limits(evictable_gpus=1)).rejections
     assert not [it for it in rest if "enough was taken" in explain(snapshot, it)]
+
+
+def beside(*, quota: int) -> Snapshot:
+    """Return a node that A has whole, and B, which waits, below a queue with a goal."""
+    queues = [Queue("all", quota=2, is_quota_only=True), Queue("a", "all")]
+    builder = Builder([Node(gpu=2)], [*queues, Queue("b", "all", quota=quota)])
+    for _ in range(2):
+        builder.runs([0], ONE, queue="a")
+    builder.gang(1, ONE, queue="b")
+    return builder.snapshot()
+
+
+def test_whose_goal_forbids_it_is_told() -> None:
+    """The queue above is named; what is owed to B it takes back all the same."""
+    words = "Below queue all nothing is taken back beyond quotas: its reclaim-goal is quota-only"
+    assert said(beside(quota=0), 2) == ("NoCapacity", words)
+    assert told(plan(beside(quota=1), POLICIES)) == "1→2"
+
+
+def test_a_goal_that_changes_nothing_is_not_told() -> None:
+    """Nobody beside B has more than its share, or it is owed what it asks for, in vain."""
+    queues = [Queue("all", quota=4, is_quota_only=True), Queue("a", "all", quota=2)]
+    for quota in (0, 2):
+        builder = Builder([Node(gpu=2)], [*queues, Queue("b", "all", quota=quota)])
+        builder.runs([0, 0], ONE, queue="a")
+        builder.gang(1, ONE, queue="b")
+        assert "reclaim-goal" not in said(builder.snapshot(), 1)[1]
+
+
+# what else is known of who stands before, which asks for eight of a node -> why it cannot have them
+FRONT: list[Case[dict[str, Any], str]] = [
+    Case(
+        "what it selects", {"any_of": ELSEWHERE}, "no node takes its pods, whatever room there is"
+    ),
+    Case("twice", {"number": 2}, "there is no room for it even with nobody else there"),
+    Case("a limit", {"limit": 7}, "it is more than a limit of its queues"),
+    Case(
+        "a quota",
+        {"is_preemptible": False},
+        "a quota of its queues has no room for more that cannot be preempted",
+    ),
+    Case("due four", {}, "its queue would have more than its fair share"),
+]
+
+
+@pytest.mark.parametrize("case", FRONT, ids=ids)
+def test_that_who_stands_before_waits_in_vain_is_told(case: Case[dict[str, Any], str]) -> None:
+    """To who is behind, for it may wait for ever."""
+    front = dict(case.given)
+    queues = [Queue("a", quota=4), Queue("b", quota=4, limit=front.pop("limit", NONE))]
+    builder = Builder([Node(labels=(0,))], queues)
+    for queue in ("a", "a", "a", "b"):
+        builder.runs([0, 0], ONE, queue=queue)
+    eight = shape(gpu=8, any_of=front.pop("any_of", ()))
+    builder.gang(front.pop("number", 1), eight, queue="b", **front)
+    builder.gang(1, shape(gpu=2), queue="b")
+    text = said(builder.snapshot(), 5)[1]
+    assert f" and cannot have it: {case.want}. It has its turn once that one starts, " in text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.check import violations
-from scheduler.core.decision import HeldUp, Plan
+from scheduler.core.decision import Futile, HeldUp, Plan
 from scheduler.core.explain import explain
 from scheduler.core.model import Cause, Leaf, Require, Slot, Snapshot
 from scheduler.core.plan import Limits, plan
@@ -262,7 +262,9 @@ def test_who_has_grown_is_not_before_others_any_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "held_up"), [(8, HeldUp(4, (1000, 2**30, 8000))), (4, None)], ids=["too much", "its"]
+    ("asked", "held_up"),
+    [(8, HeldUp(4, (1000, 2**30, 8000), Futile.NODES)), (4, None)],
+    ids=["too much", "its"],
 )
 def test_who_stands_before_it_is_told(asked: int, held_up: HeldUp | None) -> None:
     """It waits for no node there is, and what is given back would be for others than B."""

@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.scheduler.shell.conftest import House
-from tests.support.clusters import JOBSET, gang, group, jobset_pod, node, pod
+from tests.support.clusters import JOBSET, gang, group, jobset_pod, node, pod, queue
+from trainer_kai.api.names import RECLAIM_GOAL
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.errors import Refusal, Unavailable
 
@@ -329,3 +331,20 @@ async def test_pods_that_come_before_their_group(house: House) -> None:
         await house.passes(0.06)
 
         assert house.api.where() == {"g0": "a", "g1": "a"}
+
+
+async def test_what_is_wrong_with_queues_is_logged_once(house: House) -> None:
+    """Again when it was right meanwhile; a goal that is mistyped counts as none."""
+    wrong = queue()
+    wrong["metadata"]["annotations"] = {RECLAIM_GOAL: "half"}
+    with capture_logs() as logs:
+        async with house.leading():
+            for one in (wrong, wrong, queue(), wrong):
+                house.api.put(one)
+                house.cycle.again()
+                await house.passes(1)
+
+    told = [it["what"] for it in logs if it["event"] == "left aside"]
+    assert [it.partition(",")[0] for it in told] == [
+        f"queue q: annotation {RECLAIM_GOAL} is 'half'"
+    ] * 2

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.shell.picture import picture
 from tests.scheduler.shell.conftest import House
-from tests.support.clusters import group, node, pod
+from tests.support.clusters import group, made, node, pod
 from trainer_kai.cli.main import main
 
 
@@ -16,7 +16,8 @@ async def test_simulate_reads_it(
 ) -> None:
     """What waits there waits in the simulation, with the same verdict."""
     pods = (pod(f"g{i}", "g") for i in range(9))
-    house.api.put(node("a"), group("g", minMember=9), *pods, pod("other"))
+    job = made("TrainJob", "job", spec={"runtimeRef": {"name": "r"}, "suspend": True})
+    house.api.put(node("a"), group("g", minMember=9), *pods, pod("other"), job)
     async with house.leading():
         await house.passes(1)
         pieces = [piece async for piece in picture(house.live.cluster)]
@@ -25,7 +26,7 @@ async def test_simulate_reads_it(
     file.write_text(text)
 
     kinds = [it["kind"] for it in json.loads(text)["items"]]
-    assert sorted(set(kinds)) == ["Node", "Pod", "PodGroup", "Queue"]
+    assert sorted(set(kinds)) == ["Node", "Pod", "PodGroup", "Queue", "TrainJob"]
     capsys.readouterr()
     assert main(["simulate", "-f", str(file), "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -288,3 +288,17 @@ async def test_pods_that_are_being_made_are_not_missing_yet(house: House) -> Non
         await house.passes(1)
         assert conditions(house) == []
         assert len(house.api.where()) == 4
+
+
+async def test_a_queue_that_is_made_again_is_told_what_it_has(house: House) -> None:
+    """Though nothing else changed: the new one says nothing yet, whoever made it so soon."""
+    house.api.put(node("a"), *waiting())
+    async with house.leading():
+        await house.passes(5)
+        house.api.delete("Queue", "q")
+        again = queue()
+        again["metadata"]["uid"] = "another"
+        house.api.put(again)
+        await house.passes(5)
+
+        assert house.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "2"

@@ -10,7 +10,18 @@ from scheduler.state.cluster import Cluster
 from scheduler.state.encode import encode
 from scheduler.state.said import difference
 from scheduler.state.terms import Terms
-from tests.support.clusters import JOBSET, NOW, cluster, group, jobset_pod, made, node, pod, queue
+from tests.support.clusters import (
+    JOBSET,
+    NOW,
+    cluster,
+    encoded,
+    group,
+    jobset_pod,
+    made,
+    node,
+    pod,
+    queue,
+)
 
 _LATER = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {"cpu": "1"}}
 _HELD = {"l-replica-0": {"nodes": {"a": 1}, "cause": "anticipated"}}
@@ -186,3 +197,13 @@ def test_garbage_is_nobody_elses_problem(objects: list[dict[str, Any]]) -> None:
     row = found.snapshot.queues.names.index("q")
     allocated, requested = found.snapshot.queues.allocated, found.snapshot.queues.requested
     assert (allocated[row, 2], requested[row, 2]) == (1000, 2000)
+
+
+def test_units_are_called_like_what_they_are_made_for() -> None:
+    """In sentences a TrainJob and a pod on its own have no uid; other groups keep their names."""
+    uid = "6f1a4c7e-0000-4000-8000-000000000001"
+    names = [f"pg-job-{uid}", f"pg-stages-{uid}-launcher", "pg-by-hand"]
+    alone = pod("alone", meta={"uid": uid})
+    found = encoded(*map(group, names), *(pod(f"p-{name}", name) for name in names), alone)
+    called = {it.name for it in found.snapshot.units}
+    assert called == {"ns/job", "ns/stages", "ns/pg-by-hand", "ns/alone"}

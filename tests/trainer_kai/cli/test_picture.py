@@ -1,12 +1,14 @@
 """A simulation as people see it: all of it within 100 columns."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.world import group, node, pod, queue, staged
+from tests.support.world import group, node, pod, queue, staged, trainjob
+from trainer_kai.api.names import JOBSET_NAME
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import NodeEnd
 from trainer_kai.cli.picture import bar, picture
@@ -45,7 +47,7 @@ default/old          team-b   1        0         -
 default/pg-job-UID   team-a   4        0         -
 default/quick        team-b   4        0         -
 
-NODES   # used   = reserved   ~ being released   . idle   (1 without GPUs)
+NODES   # used or promised   = reserved   ~ being released   . idle   (1 without GPUs)
 node-1  [###=]   node-2  [####]   node-3  [#...]   node-4  [####]
 
 CYCLE 1   4 bound, 1 reserved, 2 units waiting
@@ -120,9 +122,63 @@ def test_a_group_without_a_verdict_says_what_it_waits_for() -> None:
     )
 
     lines = [line.strip() for line in text.splitlines()]
-    assert "1 pod waits for room that is being released (nominated)" in lines
+    assert (
+        "1 pod is promised room that is being released (nominated), and not placed before" in lines
+    )
     assert "it has no pods yet: they are made when data is Complete, and not judged before" in lines
     assert "it has no pods" in lines
+
+
+_RECORD = json.dumps({"by": "us", "why": "default/b gets its room", "at": NOW})
+_OF_JOB = {"name": "pg-job", "namespace": "default", "labels": {JOBSET_NAME: "job"}}
+_HELD: list[Case[dict[str, Any], str]] = [
+    Case(
+        "by us",
+        {"annotations": {"trainer-kai.dev/evicted-by": _RECORD}},
+        "it was taken off its nodes: default/b gets its room. It goes on by itself",
+    ),
+    Case(
+        "by Kueue",
+        {"labels": {"kueue.x-k8s.io/queue-name": "lab"}},
+        "Kueue has not admitted it (queue lab). It goes on when Kueue does",
+    ),
+    Case("by a user", {}, "somebody has suspended it. It goes on when spec.suspend is false"),
+]
+
+
+@pytest.mark.parametrize("case", _HELD, ids=ids)
+def test_who_holds_a_trainjob_back_is_told(case: Case[dict[str, Any], str]) -> None:
+    """Of its group, which has no pods."""
+    job = trainjob("job", "torch")
+    job["metadata"] |= case.given
+    job["spec"]["suspend"] = True
+
+    text = drawn(queue("team-a"), node("n"), {**group("pg-job"), "metadata": _OF_JOB}, job)
+
+    others = [group(f"other-{i}") for i in range(60)]
+    many = drawn(queue("team-a"), {**group("pg-job"), "metadata": _OF_JOB}, job, *others)
+    assert "default/pg-job " in many
+    told = " ".join(text.split())
+    assert f"default/pg-job team-a 0 0 - it is suspended: {case.want}" in told
+
+
+def test_what_is_going_and_what_is_promised_is_told() -> None:
+    """Neither is placed: the one has its room still, and the other waits for it."""
+    borrowed = [group("a"), pod("a-0", "a", 4, on="n"), group("b", queue="team-b"), pod("b-0", "b")]
+    objects = [queue("team-a", 0), queue("team-b", 4), node("n", 4), *borrowed]
+    scene = prepare((Document("a.yaml", it) for it in objects), Options(stats=True))
+
+    lines = picture(run(scene, Options(stats=True))).splitlines()
+
+    at = lines.index("default/a   team-a   0        0         -")
+    assert lines[at + 1 : at + 4] == [
+        "  1 pod has to go (evicted): that counts neither as placed nor as waiting",
+        "default/b   team-b   0        1         -",
+        "  1 pod is promised room that is being released (nominated), and not placed before",
+    ]
+    head, cycle = lines[-2:]
+    assert re.fullmatch(r"STATS   \d+\.\d{3} s to read it", head)
+    assert re.fullmatch(r"  cycle 1: [\d.]+ s \(allocate [\d.]+ s, .+\), 1 trial", cycle)
 
 
 def test_a_node_that_takes_nobody_says_why() -> None:

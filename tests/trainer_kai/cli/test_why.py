@@ -310,3 +310,37 @@ def test_each_word_is_explained() -> None:
     text = (ROOT / "trainer_kai" / "cli" / "README.md").read_text()
 
     assert [title for title in sorted({*VERDICTS, *Title}) if f"`{title}`" not in text] == []
+
+
+_EVICTED = "kai.scheduler/last-eviction-timestamp"
+_STARTED = "kai.scheduler/last-start-timestamp"
+_THEN, _LATER = "2025-12-31T23:00:00+00:00", "2025-12-31T23:30:00+00:00"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["by an event", "that is gone"])
+async def test_who_waits_since_it_was_evicted_is_told_so(*, is_known: bool) -> None:
+    """When, and for whom as long as there is an event that says so; not after another start."""
+    scene = Scene()
+    scene.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
+    scene.said(*ROOM)
+    scene.pods("node", 4)
+    if is_known:
+        scene.event(f"PodGroup {GROUP}", "Evict", "default/b gets its room")
+
+    told = await scene.why()
+
+    more = ": default/b gets its room" if is_known else ""
+    assert told.notes == (f"it was evicted at {_THEN}{more}",)
+    scene.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN, _STARTED: _LATER}
+    scene.said(*ROOM)
+    assert (await scene.why()).notes == ()
+
+
+async def test_who_runs_again_is_not_told_that_it_was_evicted() -> None:
+    """It has what it wants."""
+    scene = Scene()
+    scene.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
+    scene.said(*ROOM)
+    scene.running("node", 4)
+
+    assert (await scene.why()).notes == ()
