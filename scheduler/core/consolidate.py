@@ -38,7 +38,9 @@ class Consolidate:
         """Let everybody take his turn, one chunk each."""
         allocation = self._allocation
         hopeless: dict[tuple[int, tuple[int, ...], int], int] = {}
-        for row in self._made.claimants() if self._most else ():
+        if not self._most or not any(unit.may_move for unit in allocation.snapshot.units):
+            return
+        for row in self._made.claimants():
             unit = allocation.snapshot.units[row]
             if not unit.is_preemptible or self._made.is_patient(row):
                 continue
@@ -46,8 +48,6 @@ class Consolidate:
                 continue
             own = row if unit.bundle or unit.is_kept else NONE
             ground = unit.queue, allocation.next[row].shapes, own
-            if not self._movers.parts:
-                return
             made = len(allocation.admissions)
             if hopeless.get(ground) == made:
                 continue

@@ -20,9 +20,8 @@ class Movers:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot: Final = snapshot
-        movable = [(row, unit) for row, unit in enumerate(snapshot.units) if unit.may_move]
-        members = members_of(snapshot) if movable else lambda _: ()
-        found = ((row, self._parts(row, unit, members)) for row, unit in movable)
+        members = members_of(snapshot)
+        found = ((row, self._parts(row, unit, members)) for row, unit in enumerate(snapshot.units))
         self.parts: Final[dict[int, Chunk]] = {row: parts for row, parts in found if parts}
 
     def order(self, units: Iterable[int]) -> list[tuple[int, Part]]:
@@ -37,7 +36,9 @@ class Movers:
 
     def _parts(self, row: int, unit: Unit, members: Callable[[int], tuple[Member, ...]]) -> Chunk:
         """Return what a unit needs anew; nothing if it cannot be moved."""
-        if not (unit.is_kept and unit.can_hold and unit.bar is None and could_lose(unit)):
+        if not (unit.may_move and unit.is_kept and unit.can_hold and unit.bar is None):
+            return ()
+        if not could_lose(unit):
             return ()
         leaves = leaves_of(unit.tree)
         if not is_satisfied(unit.tree):

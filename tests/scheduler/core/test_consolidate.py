@@ -191,6 +191,7 @@ PLANS: list[Case[Builder, str]] = [
     Case("not who may not be", pair(is_preemptible=False), ""),
     Case("not who stays", changed(stays="x"), ""),
     Case("not who is short", changed(tree=Leaf("default", 2, there=1)), ""),
+    Case("not who is not to be moved", changed(may_move=False), ""),
     Case("not who can hold nothing", changed(can_hold=False), ""),
     Case("not who holds something", changed(tree=SLOT), ""),
     Case("not who has something in its way", changed(bar=BAR), ""),
