@@ -64,7 +64,8 @@ def coming_back(text: str) -> dict[str, Held]:
 def write_reserved(slots: Iterable[SlotAt], moved: Mapping[str, Held] = _NOBODY) -> str:
     """Write the slots of a group; nothing where there are none.
 
-    Of leaves that are *moved* it is known what they are, and how long they are waited for.
+    Of leaves that are *moved* it is known what they are, and how long they are waited for; they
+    stay such, also if a slot had to become another meanwhile.
     """
     nodes: dict[str, dict[str, int]] = {}
     causes: dict[str, Cause] = {}
@@ -76,9 +77,10 @@ def write_reserved(slots: Iterable[SlotAt], moved: Mapping[str, Held] = _NOBODY)
         return ""
     held = {}
     for leaf in sorted(nodes):
-        why = causes[leaf].name.lower()
-        known = moved.get(leaf, _NOTHING) if why == _MOVED else _NOTHING
-        held[leaf] = msgspec.structs.replace(known, nodes=nodes[leaf], cause=why)
+        why = _MOVED if leaf in moved else causes[leaf].name.lower()
+        held[leaf] = msgspec.structs.replace(
+            moved.get(leaf, _NOTHING), nodes=nodes[leaf], cause=why
+        )
     return msgspec.json.encode(held, order="deterministic").decode()
 
 

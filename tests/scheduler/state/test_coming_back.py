@@ -177,6 +177,8 @@ def test_what_is_written_of_it() -> None:
     assert held.like.requests == {"nvidia.com/gpu": "1"}
     assert held.like.labels["kai.scheduler/subgroup-name"] == LEAF
     assert COMPLETION_INDEX not in held.like.labels
+    other = places[1]._replace(cause=Cause.ANTICIPATED)
+    assert write_reserved([places[0], other], coming_back(text)) == text
     (rest,) = coming_back(write_reserved(places[:1], coming_back(text))).values()
     assert (rest.until, rest.like, rest.nodes) == (held.until, held.like, {"x": 1})
 
