@@ -214,10 +214,12 @@ class Displacement:
         Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now,
         or of whom a budget lets too few go.
         """
-        if ask.is_unmoved and not self.vain.is_any:
+        if ask.is_unmoved and not self.vain.are_promises:
             return None
         shapes, tenants = self.allocation.snapshot.shapes, of or self.tenants
-        kept: set[int] = self._kept(ask, action, queues, tenants) if self.vain.is_any else set()
+        kept: set[int] = set()
+        if self.vain.are_promises:
+            kept = self._kept(ask, action, queues, tenants)
         friends = _friends([shapes[shape] for shape in ask.wanted])
         if not friends and not kept:
             return None

@@ -69,7 +69,7 @@ def staying(units: Iterable[Unit]) -> dict[int, Counter[_Ground]]:
     found: dict[int, Counter[_Ground]] = {}
     for unit in units:
         why = unit.stays if unit.is_preemptible else _FIXED
-        if why and unit.queue != NONE and _has_pods(unit):
+        if why and unit.queue != NONE and _has_places(unit):
             found.setdefault(unit.queue, Counter())[unit.priority, why] += 1
     return found
 
@@ -95,5 +95,5 @@ def both(one: Kept, other: Kept) -> Kept:
     )
 
 
-def _has_pods(unit: Unit) -> bool:
-    return any(leaf.there for leaf in leaves_of(unit.tree))
+def _has_places(unit: Unit) -> bool:
+    return any(leaf.there or leaf.slots for leaf in leaves_of(unit.tree))

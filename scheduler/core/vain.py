@@ -16,10 +16,13 @@ from scheduler.core.decision import (
     QuotaNumbers,
     Rejection,
 )
+from scheduler.core.feasible import MOVING
 from scheduler.core.keepers import both, staying
 from scheduler.core.model import Verdict
 
 __all__ = ["Vain"]
+
+_OF_OTHERS: Final = frozenset(obstacle for obstacle, _, _ in MOVING)  # gone when their pods are
 
 
 class Vain:
@@ -38,17 +41,17 @@ class Vain:
         return staying(self._allocation.snapshot.units)
 
     @cached_property
-    def is_any(self) -> bool:
-        """Say whether anything but the rights of queues keeps anybody; else nobody is asked."""
+    def are_promises(self) -> bool:
+        """Say whether a minimum run time or a budget may keep somebody."""
         chosen = self._allocation.policies.min_runtime
         snapshot = self._allocation.snapshot
         said = (*snapshot.queues.preempt_min_s, *snapshot.queues.reclaim_min_s)
-        promises = chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
-        return bool(self.staying or promises or snapshot.budgets.names)
+        lasts = chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
+        return bool(lasts or snapshot.budgets.names)
 
     def why(self, ask: Callable[[], Kept]) -> Kept:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
-        if not self.is_any:
+        if not (self.staying or self.are_promises):
             return Kept(goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
         kept = ask()
         budgets = tuple(sorted({*kept.budgets, *self.refused_by}))
@@ -91,8 +94,9 @@ class Vain:
                 return Futile.QUOTA
             is_too_large = any(it.asked > it.bound for it in (numbers, *numbers.others))
             return Futile.LIMIT if is_too_large else None
-        if isinstance(numbers, NodeNumbers) and not numbers.is_curable:
-            return Futile.NODES
-        if isinstance(numbers, NodeNumbers) and numbers.seats < numbers.left:
-            return Futile.SIZE
+        if isinstance(numbers, NodeNumbers) and not numbers.counts.keys() & _OF_OTHERS:
+            if not numbers.is_curable:
+                return Futile.NODES
+            if numbers.seats < numbers.left:
+                return Futile.SIZE
         return Futile.SHARE if self._kept.get(row, NOTHING).is_undue else None

@@ -61,7 +61,7 @@ class Evictor:
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
             return True
-        pods = tuple(self._live.placed(key))
+        pods = tuple(self._live.members.placed(key))
         one = self._live.leaving.known(Departure((key,), pods, _STALE, None, why, 0))
         (reason,) = await self._all([self._clear(one)])
         if reason is None:

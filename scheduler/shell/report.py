@@ -254,7 +254,7 @@ class Reporter:
     def _tell_start(self, group: PodGroup) -> None:
         """Tell who was told that it waits that it starts, as soon as it has nodes."""
         key = group.metadata.key
-        if key in self._waited and self._live.placed(key):
+        if key in self._waited and self._live.members.placed(key):
             self._waited.discard(key)
             self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
 

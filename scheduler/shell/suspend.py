@@ -192,7 +192,7 @@ class Suspender:
             reason = f"its JobSet was not suspended within {_FOLLOWS_S:g} s"
             self._say(job, "EvictionUndone", f"It goes on, for {reason}")
             return await self._give_up(job, reason)
-        if self._live.has_pods_of(key) and waited_s < _STUCK_S:
+        if self._live.members.placed_of(key) and waited_s < _STUCK_S:
             return Requeue.after(_LOOK_S)
         return await self._resume(job)
 

@@ -45,7 +45,9 @@ class Gangs:
         self._jobsets: Final[Links[Key, Key]] = Links()
         self._trainjobs: Final[Links[Key, Key]] = Links()
         self._before: Final[Links[Key, Key]] = Links()  # groups that it comes after
-        self._ends: Final[dict[Key, tuple[float, bool]]] = {}  # of moves: when, and if it is past
+        self._ends: Final[
+            dict[Key, tuple[list[float], int]]
+        ] = {}  # of moves, and how many are past
         self._now = 0
         self._stale: dict[Key, None] = {}  # to be made anew
         self.changed: dict[Key, None] = {}  # to be counted anew; some are no more
@@ -61,8 +63,8 @@ class Gangs:
         self.changed, self._stale, self._now = {}, {}, now
         for trainjob in trainjobs:
             self.touch(self._trainjobs.of(trainjob))
-        for key, (at, is_past) in self._ends.items():
-            if key in self.changed or (at <= now) != is_past:
+        for key, (ends, past) in self._ends.items():
+            if key in self.changed or sum(end <= now for end in ends) != past:
                 self._stale[key] = None
 
     def hear(self, kins: Iterable[Kin], groups: Iterable[Key], jobsets: Iterable[Key]) -> None:
@@ -150,7 +152,7 @@ class Gangs:
         text = group.metadata.annotations.get(RESERVED, "") if group else ""
         ends = [ends_at(held) for held in coming_back(text).values()]
         if ends:
-            self._ends[key] = min(ends), min(ends) <= self._now
+            self._ends[key] = ends, sum(end <= self._now for end in ends)
         else:
             self._ends.pop(key, None)
         is_watched = group is not None and (gang is not None or ends)

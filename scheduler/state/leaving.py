@@ -75,12 +75,6 @@ class Leaving:
         self._of = {claimant: them for claimant, them in going.items() if them}
         return dict(self._of)
 
-    def pods_of(self, job: Key) -> list[Key]:
-        """Return the pods of a TrainJob that are to go."""
-        departures = [one for them in self._of.values() for one in them]
-        mine = [one for one in departures if one.owner is not None and one.owner.key == job]
-        return [pod for one in mine for pod in one.pods]
-
     def _slots(self, group: Key) -> frozenset[str]:
         known = self._cluster.pod_groups.get(group)
         held = read_reserved(known.metadata.annotations.get(RESERVED, "")) if known else {}

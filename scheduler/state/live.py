@@ -11,13 +11,13 @@ from scheduler.state.assumed import Assumed
 from scheduler.state.awaited import least_pods
 from scheduler.state.encoded import Encoded
 from scheduler.state.leaving import Departures, Leaving
+from scheduler.state.members import Members
 from scheduler.state.news import (
     ANY,
     FREED,
     MORE,
     NOTHING,
     OTHERS,
-    OVER,
     READY,
     TAKEN,
     Topics,
@@ -31,7 +31,7 @@ from scheduler.state.news import (
 from scheduler.state.orders import UnitOrders
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
-from scheduler.state.stays import refusal, runs_again
+from scheduler.state.stays import is_held, refusal, runs_again
 from scheduler.state.terms import Terms, stamp
 from scheduler.state.totals import use_of
 from trainer_kai.api.jobset import JobSet
@@ -62,7 +62,7 @@ class Live:
         self.leads = False
         self._short: dict[Key, None] = {}  # units that may have begun without being whole
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
-        self._members: Final[dict[Key, set[Key]]] = {}  # by group
+        self.members: Final = Members(self.cluster, self._scheduler_name)
         self.leaving: Final = Leaving(self.cluster)
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
@@ -128,7 +128,7 @@ class Live:
         before = self.cluster.refused.get(job)
         self._state.refused.tell(job, why)
         if why is not None:
-            self._let_stay(self.leaving.pods_of(job))
+            self._let_stay(self.members.placed_of(job))
         return NOTHING if before == why else ANY
 
     def lead(self) -> None:
@@ -137,6 +137,7 @@ class Live:
         for job in [*self.cluster.refused]:
             self._state.refused.tell(job, None)  # whoever led before would have let it be chosen
         self._short = dict.fromkeys(self.cluster.pod_groups)
+        self._see_off()
 
     def follow(self, now_s: float) -> None:
         """Act no longer."""
@@ -155,9 +156,7 @@ class Live:
         """Raise `InvariantError` if a process that starts now would know something else."""
         self._state.check(self._terms().now)
         found = ((key, _group_of(key, pod)) for key, pod in self.cluster.pods.items())
-        if {it for it in found if it[1]} != {
-            (pod, group) for group, members in self._members.items() for pod in members
-        }:
+        if {it for it in found if it[1]} != self.members.pairs:
             raise InvariantError("the members of groups")
         if self._least != {it: least_pods(group) for it, group in self.cluster.pod_groups.items()}:
             raise InvariantError("how many pods groups need")
@@ -247,6 +246,8 @@ class Live:
         for lay, keys in ((self._lay_pod, pods), (self._lay_group, groups)):
             for key in keys:
                 lay(key)
+        if pods:
+            self._see_off()
         return [*pods, *groups]
 
     def short_of_pods(self) -> list[Key]:
@@ -260,18 +261,8 @@ class Live:
     def shortage(self, group: Key) -> Shortage | None:
         """Return what a group lacks; None if it is whole, has not begun, or comes to its end."""
         found = None if self._is_closing(group.namespace) else self.cluster.pod_groups.get(group)
-        members = [self.cluster.pods[key] for key in self._members.get(group, ())]
+        members = [self.cluster.pods[key] for key in self.members.of(group)]
         return lack_of(found, members, self._jobset_of(found)) if found else None
-
-    def placed(self, group: Key) -> list[Key]:
-        """Return the pods of a group that we put on nodes, and that are not over."""
-        return sorted(
-            key
-            for key in self._members.get(group, ())
-            if (pod := self.cluster.pods[key]).spec.node_name
-            and pod.status.phase not in OVER
-            and self._is_ours(pod)
-        )
 
     def _of_trainjob(self, key: Key, before: TrainJob | None, now: TrainJob | None) -> Topics:
         """Return whom a TrainJob helps; of another of its name nothing is known yet."""
@@ -280,20 +271,25 @@ class Live:
         has_record = now is not None and EVICTED_BY in now.metadata.annotations
         if has_record and self.on_record is not None:
             self.on_record(key)
+        if now is not None and is_held(now):
+            self._go(key)
+        elif before is not None and is_held(before):
+            self._let_stay(self.members.placed_of(key))
         was, is_ = ((refusal(it), runs_again(it)) if it else (None, True) for it in (before, now))
         return NOTHING if was == is_ else ANY
 
-    def _is_ours(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name == self._scheduler_name
+    def _see_off(self) -> None:
+        """Let those be going whom we suspended, however long it takes until they are seen to go."""
+        for key in [key for key, job in self.cluster.trainjobs.items() if is_held(job)]:
+            self._go(key)
 
-    def has_pods_of(self, jobset: Key) -> bool:
-        """Say whether pods of the groups of a JobSet are on nodes."""
-        return any(
-            self.placed(key)
-            for key, group in self.cluster.pod_groups.items()
-            if key.namespace == jobset.namespace
-            and any(owner.name == jobset.name for owner in group.metadata.owner_references)
-        )
+    def _go(self, job: Key) -> None:
+        """Take the pods of a TrainJob that we suspended for going, until it is resumed."""
+        for key in self.members.placed_of(job) if self.leads else ():
+            meta = self.cluster.pods[key].metadata
+            if not meta.deletion_timestamp:
+                self.assumed.evict(key, meta.uid, stamp(self._terms().now))
+                self._lay_pod(key)
 
     def kept_places(self) -> list[UnitOrders]:
         """Return what is to be written of places that are kept since this was asked last."""
@@ -306,11 +302,11 @@ class Live:
         if name is None:
             return False
         group = self.cluster.pod_groups.get(name)
-        if not self.leads or group is None or not self._is_ours(lost):
+        if not self.leads or group is None or not self.members.is_ours(lost):
             return False
         if self._is_closing(key.namespace):
             return False
-        others = (self.cluster.pods.get(other) for other in self._members[name] - {key})
+        others = (self.cluster.pods.get(other) for other in self.members.of(name) - {key})
         text = kept_place(lost, filter(None, others), group, self._jobset_of(group))
         if text is None:
             return False
@@ -334,7 +330,7 @@ class Live:
 
     def use_of(self, group: Key) -> tuple[Amounts, Amounts]:
         """Return what the pods of a group have, and what they ask for: that as well."""
-        return use_of(self.cluster.pods[key] for key in self._members.get(group, ()))
+        return use_of(self.cluster.pods[key] for key in self.members.of(group))
 
     def keep_again(self, group: Key, text: str) -> None:
         """Have places that could not be written yet written later."""
@@ -350,7 +346,7 @@ class Live:
             return True
         if group.metadata.annotations.get(RESERVED):
             return False  # its place may be kept: it need not wait for the others
-        return len(self._members[name]) < self._least[name]
+        return len(self.members.of(name)) < self._least[name]
 
     def _note_short(self, group: Key | None) -> None:
         if group is not None:
@@ -358,13 +354,7 @@ class Live:
 
     def _regroup(self, key: Key, before: Pod | None, now: Pod | None) -> None:
         old, new = _group_of(key, before), _group_of(key, now)
-        if old is not None and old != new:
-            members = self._members[old]
-            members.discard(key)
-            if not members:
-                del self._members[old]
-        if new is not None:
-            self._members.setdefault(new, set()).add(key)
+        self.members.move(key, old, new)
         if self.on_group is not None:
             for group in {old, new}:
                 if group is not None:
@@ -390,7 +380,7 @@ class Live:
         if old is not None and old.node and not waits(now):
             return FREED
         pod = before if now is None else now
-        if pod is not None and not self._is_ours(pod):
+        if pod is not None and not self.members.is_ours(pod):
             return TAKEN if new is not None and new.node else OTHERS
         return ANY
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from scheduler.core.chunks import is_satisfied
 from scheduler.core.model import Cause, Leaf
 from scheduler.state.awaited import later_prefixes
-from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
+from scheduler.state.reserved import SlotAt, coming_back, read_reserved, write_reserved
 from scheduler.state.trees import DEFAULT, group_bar, minima, tree
 from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.jobset import JobSet
@@ -61,13 +61,15 @@ def kept_place(
         for pod in counting
         if pod.spec.node_name and pod.status.phase not in _OVER
     )
-    held = read_reserved(group.metadata.annotations.get(RESERVED, ""))
+    text = group.metadata.annotations.get(RESERVED, "")
+    held = read_reserved(text)
     slots = [] if isinstance(held, str) else [slot for some in held.values() for slot in some]
     has = there + Counter(slot.leaf for slot in slots)
     leaf = leaf_of(lost, least)
     if leaf not in least or not _is_enough(group, has):
         return None  # it was not whole: whoever is missing gets a place anew, with the others
-    return write_reserved([*slots, SlotAt(leaf, lost.spec.node_name, Cause.REPAIR)])
+    place = SlotAt(leaf, lost.spec.node_name, Cause.REPAIR)
+    return write_reserved([*slots, place], coming_back(text))
 
 
 def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:

@@ -12,7 +12,7 @@ from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE, LAST_CHECKPOINT, TRAI
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = ["Stays", "refusal", "runs_again", "trainjob_key"]
+__all__ = ["Stays", "is_held", "refusal", "runs_again", "trainjob_key"]
 
 _NOBODY: Final = Key("", "")
 _MOVING: Final = "it is on its way to another place"
@@ -61,7 +61,12 @@ def refusal(job: TrainJob) -> str | None:
 
 def runs_again(job: TrainJob) -> bool:
     """Say whether a TrainJob runs, or was suspended for a moment only."""
-    return not job.spec.suspend or EVICTED_BY in job.metadata.annotations
+    return not job.spec.suspend or is_held(job)
+
+
+def is_held(job: TrainJob) -> bool:
+    """Say whether a TrainJob is suspended by us."""
+    return job.spec.suspend and EVICTED_BY in job.metadata.annotations
 
 
 def trainjob_key(jobset: JobSet | None) -> Key | None:

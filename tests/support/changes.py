@@ -71,6 +71,12 @@ _HELD: Final = [
     json.dumps({"n-replica-0": {"nodes": {"a": 1}}, "l-replica-0": {"nodes": {"gone": 1}}}),
     json.dumps({"n-replica-0": {**_MOVED, "until": "2026-01-05T08:01:00Z"}}),
     json.dumps({"n-replica-0": {**_MOVED, "until": "soon"}, "l-replica-0": _MOVED}),
+    json.dumps(
+        {
+            "n-replica-0": {**_MOVED, "until": "2026-01-05T08:01:00Z"},
+            "l-replica-0": {**_MOVED, "until": "2026-01-05T08:02:00Z"},
+        }
+    ),
     json.dumps({"default": {"nodes": {"a": 1}, "cause": "move"}}),
     "wrong",
 ]

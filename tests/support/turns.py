@@ -300,4 +300,32 @@ _PLACES: Final = [
     ),
 ]
 
-TURNS: Final = [*_GANGS, *_PLACES]
+_AWAY = {
+    f"{name}-replica-0": {
+        "nodes": {"b": 1},
+        "cause": "move",
+        "until": f"2026-01-05T08:0{minute}:00Z",
+        "like": {**_LATER, "count": 1},
+    }
+    for name, minute in (("n", 1), ("l", 2))
+}
+_T = {"apiVersion": "x/v1", "kind": "TrainJob", "name": "j", "uid": "t", "controller": True}
+_MOVED = group("g", subGroups=_SUBS, meta={**_OWNED, "annotations": _said(held=_AWAY)})
+_OF_MOVED: list[Change] = [
+    made("JobSet", "j", {"uid": "u", "ownerReferences": [_T]}, spec={"suspend": True}),
+    made("TrainJob", "j", {"annotations": {"trainer-kai.dev/evicted-by": "{}"}}),
+]
+
+_MOVES: Final = [
+    Turn("somebody moves", _OF_MOVED, [_MOVED]),
+    Turn("who moves is awaited no longer", [*_OF_MOVED, _MOVED], [pod("p")], 61),
+    Turn("nor is the rest of it", [*_OF_MOVED, _MOVED], [pod("p")], 121),
+    Turn("who moves is given up", [*_OF_MOVED, _MOVED], [gone(_OF_MOVED[1])]),
+    Turn(
+        "its user suspends who moves",
+        [*_OF_MOVED, _MOVED],
+        [made("TrainJob", "j", spec={"suspend": True})],
+    ),
+]
+
+TURNS: Final = [*_GANGS, *_PLACES, *_MOVES]

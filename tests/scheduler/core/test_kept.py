@@ -7,7 +7,17 @@ import pytest
 
 from scheduler.core.decision import Plan
 from scheduler.core.explain import explain, for_kai
-from scheduler.core.model import NONE, Budgets, Group, Leaf, Require, Snapshot, Verdict
+from scheduler.core.model import (
+    NONE,
+    Budgets,
+    Cause,
+    Group,
+    Leaf,
+    Require,
+    Slot,
+    Snapshot,
+    Verdict,
+)
 from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
@@ -199,6 +209,17 @@ def test_who_cannot_be_preempted_is_told() -> None:
     assert said(snapshot, 5)[1] == f"{_SOME}{kueue}; 3 because {_FORBIDDEN}"
 
 
+def test_who_is_on_his_way_keeps_his_place() -> None:
+    """Nothing of him is there but his slots."""
+    builder = Builder([Node(gpu=1)], [Queue("a"), Queue("b", quota=1)])
+    slot = Slot(0, builder.shape(ONE), Cause.MOVE)
+    leaf = Leaf("default", 1, slots=(slot,), later=1, later_shape=slot.shape)
+    builder.unit(leaf, queue="a", stays="it is on its way", is_kept=True)
+    builder.runs([0], ONE, queue="a", is_preemptible=False)
+    builder.gang(1, ONE, queue="b")
+    assert "1 because it is on its way" in said(builder.snapshot(), 2)[1]
+
+
 def test_who_waits_because_enough_was_taken_is_told() -> None:
     """Nobody is looked at any more; while there is something left nobody is told."""
     snapshot = lent().snapshot()
@@ -264,3 +285,17 @@ def test_that_who_stands_before_waits_in_vain_is_told(case: Case[dict[str, Any],
     builder.gang(1, shape(gpu=2), queue="b")
     text = said(builder.snapshot(), 5)[1]
     assert f" and cannot have it: {case.want}. It has its turn once that one starts, " in text
+
+
+def test_what_only_the_pods_of_others_forbid_is_no_lack_of_room() -> None:
+    """Somebody has its port: with nobody else there it would have that, and all the room."""
+    builder = Builder([Node()], [Queue("a", quota=4), Queue("b", quota=4)])
+    for queue in ("a", "a", "a", "b"):
+        builder.runs([0, 0], ONE, queue=queue)
+    builder.gang(1, shape(gpu=8, takes=(0,), avoids=(0,)), queue="b")
+    builder.gang(1, shape(gpu=2), queue="b")
+    snapshot = builder.snapshot()
+    ports = snapshot.nodes.ports.copy()
+    ports[0, 0] = 1
+    snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=ports))
+    assert said(snapshot, 5)[1].endswith("which asks for 1 CPU, 1 GiB memory, 8 GPU")

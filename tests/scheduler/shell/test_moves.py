@@ -28,6 +28,12 @@ async def suspended(house: House, name: str) -> None:
     await house.passes(0.2)
 
 
+def moved(house: House) -> str:
+    """Return the one TrainJob that was ever suspended."""
+    (gone,) = {it[-2:] for it in house.api.said() if it.startswith("patch trainjobs")}
+    return gone
+
+
 def stayed(gone: str) -> list[str]:
     """Return the pods of whoever was not moved."""
     return [f"t{'n' if gone == 'tm' else 'm'}{i}" for i in range(2)]
@@ -44,8 +50,7 @@ async def test_who_moves_finds_its_place_when_it_is_back(house: House) -> None:
     """Slots, promise, suspension; a rival does not get the place while nobody is there."""
     scattered(house)
     async with house.leading():
-        said = house.api.said()
-        (gone,) = {it[-2:] for it in said if it.startswith("patch trainjobs")}
+        said, gone = house.api.said(), moved(house)
         to, of = "n" if gone == "tm" else "m", gone[-1]
         assert said.index(f"patch podgroups pg-{gone}") < said.index(f"patch trainjobs {gone}")
         assert said.index("patch pods/status c0") < said.index(f"patch trainjobs {gone}")
@@ -65,6 +70,48 @@ async def test_who_moves_finds_its_place_when_it_is_back(house: House) -> None:
         assert [where[f"{gone}{i}"] for i in range(2)] == [to, to]
         assert "rival0" not in where
     assert held(house, f"pg-{gone}")[1:] == [""]
+
+
+async def test_whoever_leads_next_knows_who_is_going(house: House) -> None:
+    """Nobody has followed the suspension yet: its place is kept, and nobody goes in its stead."""
+    scattered(house)
+    async with house.leading():
+        gone = moved(house)
+    await house.passes(100)
+    other = house.again()
+    async with other.leading():
+        await other.passes(20)
+        assert moved(house) == gone
+        assert len(held(house, f"pg-{gone}")) == 1
+        assert "c0" not in house.api.where()
+
+
+async def test_who_goes_slowly_is_going_all_the_same(house: House) -> None:
+    """Its JobSet has followed, and for a minute nobody deletes its pods."""
+    scattered(house)
+    async with house.leading():
+        gone = moved(house)
+        _, jobset, *_ = trainjob(gone, "")
+        house.api.put({**jobset, "spec": {"suspend": True}})
+        await house.passes(100)
+        assert moved(house) == gone
+        assert len(held(house, f"pg-{gone}")) == 1
+
+
+async def test_a_place_that_is_lost_meanwhile_becomes_another(house: House) -> None:
+    """Its node takes nobody any more; another one does, and is kept like the first."""
+    scattered(house)
+    async with house.leading():
+        gone = moved(house)
+        await suspended(house, gone)
+        to = "n" if gone == "tm" else "m"
+        house.api.put(node("spare", gpu=2), node(to, gpu=4, spec={"unschedulable": True}))
+        await house.passes(0.2)
+        house.api.put(*gang_in("borrower", "rival", 2))
+        await house.passes(0.2)
+        assert "rival0" not in house.api.where()
+    first, second = held(house, f"pg-{gone}")
+    assert second == first.replace(f'"{to}":2', '"spare":2')
 
 
 async def test_nobody_moves_whose_place_cannot_be_written(house: House) -> None:

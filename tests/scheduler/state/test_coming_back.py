@@ -150,6 +150,31 @@ def test_it_is_brought_up_to_date() -> None:
     assert held == [2, 0, 2, 2, 2, 0, 2, 0, 2, 0]
 
 
+def test_each_leaf_is_awaited_for_as_long_as_it_says() -> None:
+    """The one whose time is over lets its slots go, then the other."""
+    state, held = State(Terms(now=NOW)), list[int]()
+    leaves = {
+        f"{name}-replica-0": {
+            "nodes": {"n": 1},
+            "cause": "move",
+            "until": f"2026-01-05T08:0{minute}:00Z",
+            "like": {**LIKE, "count": 1},
+        }
+        for name, minute in (("n", 1), ("m", 2))
+    }
+    notes = {"trainer-kai.dev/reserved": json.dumps(leaves)}
+    subs = [{"name": name, "minMember": 1} for name in leaves]
+    both = group("g", meta={"ownerReferences": [JOBSET], "annotations": notes}, subGroups=subs)
+    for fields in (node("n"), queue(), both, trainjob(), jobset()):
+        shelf, key, one = decoded(fields)
+        getattr(state, shelf).tell(key, one)
+    for now in (NOW, NOW + 60, NOW + 120, NOW + 60):
+        held.append(len(slots(state.snapshot(now))))
+        state.check(now)
+
+    assert held == [2, 1, 0, 1]
+
+
 def test_what_is_written_of_it() -> None:
     """Each leaf, and how long it is waited for; the rest is kept when some of it is let go."""
     found = cluster(moved(), *pods(2, node="n", nodeSelector={"a": "b"}))

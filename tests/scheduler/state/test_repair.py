@@ -51,6 +51,19 @@ def test_what_is_still_to_be_made_does_not_wait_for_room(phase: str) -> None:
     assert lack_of(*read(group("g", minMember=2), *pods)) == Shortage(1, 2, all_exist=False)
 
 
+def test_what_is_on_its_way_stays_known() -> None:
+    """A pod that is back is lost, while others of its unit are still to come back."""
+    away = {"nodes": {"y": 1}, "cause": "move", "until": "2026-01-05T08:05:00Z"}
+    held = json.dumps({"l-replica-0": away})
+    owned, jobset = of_jobset()
+    owned["metadata"]["annotations"] = {"trainer-kai.dev/reserved": held}
+    found, (lost,), its = read(owned, jobset, jobset_pod("a", "g", "n", node="x"))
+    text = kept_place(lost, [], found, its)
+    assert text is not None
+    kept = {"nodes": {"x": 1}, "cause": "repair"}
+    assert json.loads(text) == {"l-replica-0": away, "n-replica-0": kept}
+
+
 def test_the_place_of_one_that_could_be_spared() -> None:
     """The unit is as whole as it has to be without it, too: its place is kept all the same."""
     found, (lost, other), jobset = read(

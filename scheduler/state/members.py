@@ -1,0 +1,65 @@
+"""Which pods name which group, and which of them we put on nodes."""
+
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from scheduler.state.cluster import Cluster
+from scheduler.state.news import OVER
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod
+
+__all__ = ["Members"]
+
+_NOBODY: Final[frozenset[Key]] = frozenset()
+
+
+class Members:
+    """By group."""
+
+    def __init__(self, cluster: Cluster, scheduler_name: str) -> None:
+        self._cluster: Final = cluster
+        self._scheduler_name: Final = scheduler_name
+        self._of: Final[dict[Key, set[Key]]] = {}
+
+    def of(self, group: Key) -> AbstractSet[Key]:
+        """Return the pods that name a group."""
+        return self._of.get(group, _NOBODY)
+
+    @property
+    def pairs(self) -> set[tuple[Key, Key]]:
+        """Return each pod with its group."""
+        return {(pod, group) for group, members in self._of.items() for pod in members}
+
+    def move(self, pod: Key, old: Key | None, new: Key | None) -> None:
+        """Let a pod be of another group than before, or of none."""
+        if old is not None and old != new:
+            members = self._of[old]
+            members.discard(pod)
+            if not members:
+                del self._of[old]
+        if new is not None:
+            self._of.setdefault(new, set()).add(pod)
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Say whether we are to place a pod."""
+        return pod.spec.scheduler_name == self._scheduler_name
+
+    def placed(self, group: Key) -> list[Key]:
+        """Return the pods of a group that we put on nodes, and that are not over."""
+        return sorted(
+            key
+            for key in self.of(group)
+            if (pod := self._cluster.pods[key]).spec.node_name
+            and pod.status.phase not in OVER
+            and self.is_ours(pod)
+        )
+
+    def placed_of(self, jobset: Key) -> list[Key]:
+        """Return those of all groups of a JobSet; it is called like its TrainJob."""
+        return [
+            pod
+            for key, group in self._cluster.pod_groups.items()
+            if key.namespace == jobset.namespace
+            and any(owner.name == jobset.name for owner in group.metadata.owner_references)
+            for pod in self.placed(key)
+        ]
