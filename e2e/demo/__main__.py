@@ -61,7 +61,7 @@ A TrainJob of your own, and what the scheduler would do with all that is there:
 
   {kubectl} apply -f e2e/demo/yours.yaml
   .venv/bin/trainer-kai why yours
-  curl -s {snapshot} | .venv/bin/trainer-kai simulate -f -
+  curl -s {snapshot} | .venv/bin/trainer-kai simulate -f - --moves offered
 
 What our processes log (also webhook and podgrouper):
 

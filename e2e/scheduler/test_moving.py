@@ -85,7 +85,7 @@ async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
         assert failures(seen.state, "small") == (0, 0)
         assert has_left("small", "trainer-kai.dev/evicted-by")(seen.state)
         told = await events_of(cluster, cell, "small")
-        assert "it moves, and a place elsewhere is kept for it" in told["Evicted"]
+        assert "/small moves, and a place elsewhere is kept for it" in told["Evicted"]
         told = await events_of(cluster, cell, "claim")
         assert "small (consolidation)" in told["Evicting"]
     times = [(suspensions(history, it), resumptions(history, it)) for it in ("small", "large")]

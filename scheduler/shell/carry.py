@@ -204,7 +204,10 @@ class Carrier:
             self._log.warning("slots not held", group=str(group), error=str(error))
             return False
         self._rests_s.pop(group, None)
-        self._log.info("slots held", group=str(group), slots=text)
+        if text:
+            self._log.info("slots held", group=str(group), slots=text)
+        else:
+            self._log.info("slots let go", group=str(group))
         return True
 
     async def _bind(self, pod: Key, node: str) -> bool:

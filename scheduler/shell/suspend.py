@@ -237,7 +237,7 @@ class Suspender:
         self._since_s.pop(key, None)
         self._log.info("trainjob resumed", trainjob=str(key), stays=stays)
         if not stays:
-            self._say(job, "Resumed", "It waits for room in its queue again")
+            self._say(job, "Resumed", "It is to run again, and waits for its place")
         return None
 
     def _say(self, job: TrainJob, reason: str, message: str) -> None:

@@ -121,8 +121,8 @@ def _preempted(_queues: Queues, loser: Unit, claimant: Unit) -> str:
     return f"its priority is {claimant.priority}, and here it is {loser.priority}"
 
 
-def _moved(_queues: Queues, _loser: Unit, _claimant: Unit) -> str:
-    return "it moves, and a place elsewhere is kept for it"
+def _moved(_queues: Queues, loser: Unit, _claimant: Unit) -> str:
+    return f"{loser.name} moves, and a place elsewhere is kept for it"
 
 
 _WHY: Final = MappingProxyType(

@@ -26,10 +26,11 @@ from trainer_kai.cli.parts import Heads, Part, count, parts_of, planned
 from trainer_kai.cli.preview import Preview
 from trainer_kai.cli.reasons import Reason, event_time, evicted_at, why_part
 from trainer_kai.cli.suspended import why_suspended
-from trainer_kai.cli.titles import Title
+from trainer_kai.cli.titles import VERDICTS, Title
 
 __all__ = ["Answer", "State", "UnitAnswer", "answer", "evicted_groups"]
 
+_PROMISED: Final = frozenset({"WaitingForVictims", "WaitingForBind"})
 _WEBHOOK: Final = ".trainer-kai.dev"
 
 
@@ -162,7 +163,11 @@ def _unit(part: Part, found: Found, *, is_suspended: bool) -> UnitAnswer:
     if is_suspended:
         return UnitAnswer(part, State.SUSPENDED, heads)
     if not is_whole or not heads.there:
-        return UnitAnswer(part, State.WAITS, heads, why_part(part, heads, found))
+        reason = why_part(part, heads, found)
+        if reason is not None and reason.title in VERDICTS - _PROMISED:
+            # A promise that was taken back stays on the pod until it gets another one.
+            heads = heads._replace(waiting=heads.waiting + heads.promised, promised=0)
+        return UnitAnswer(part, State.WAITS, heads, reason)
     return UnitAnswer(part, State.RUNS, heads, note=_more(part, more))
 
 

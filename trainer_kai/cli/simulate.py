@@ -8,7 +8,7 @@ import argparse
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.names import DEFAULT_QUEUE
@@ -23,6 +23,10 @@ __all__ = ["add_simulate"]
 
 _MOST_CYCLES: Final = 10_000
 _SECOND: Final = 1_000_000_000
+_UNASKED: Final = (
+    "trainer-kai: some are moved (consolidation); the running scheduler moves only TrainJobs whose"
+    " queue offers it, as --moves offered does"
+)
 
 
 def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -56,6 +60,13 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
         choices=("kai", "least-work-lost", "fewest-units"),
         default="kai",
         help="who loses something first when others take it back (kai)",
+    )
+    parser.add_argument(
+        "--moves",
+        choices=("any", "offered"),
+        default="any",
+        help="whom consolidation may move: all whose queue does not refuse it, or as the running"
+        " scheduler TrainJobs whose queue offers it (any)",
     )
     site = "as the processes of the site are told"
     parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
@@ -122,11 +133,20 @@ def _run(args: argparse.Namespace) -> int:
     outcome = simulation.run(scene, options, load_s=time.perf_counter() - began)
     for stray in dict.fromkeys(outcome.strays):
         print(f"trainer-kai: left aside: {stray}", file=sys.stderr)
+    if options.moves == "any" and _moves(outcome.document):
+        print(_UNASKED, file=sys.stderr)
     if args.output == "json":
         print(json.dumps(outcome.document, indent=2))
     else:
         print(picture(outcome, screen_width()))
     return 0
+
+
+def _moves(document: dict[str, Any]) -> bool:
+    """Say whether anybody was moved."""
+    return any(
+        it["action"] == "consolidation" for cycle in document["cycles"] for it in cycle["evictions"]
+    )
 
 
 def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
@@ -163,6 +183,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         victims=args.victims,
+        moves=args.moves,
     )
 
 

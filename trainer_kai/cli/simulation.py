@@ -52,6 +52,7 @@ class Options:
     scheduler_name: str = ""  # none: the shard's, or ours
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
+    moves: Literal["any", "offered"] = "any"
     stats: bool = False
 
 
@@ -105,6 +106,7 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
         default_queue=options.default_queue,
         stuck_in_releasing_s=options.stuck_in_releasing_s,
         staleness_grace_s=options.staleness_grace_s,
+        moves_unasked=options.moves == "any",
     )
     cluster = given.cluster
     unknown = in_no_file(cluster, site.scheduler_name)

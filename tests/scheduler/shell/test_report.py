@@ -229,6 +229,20 @@ async def test_who_has_a_promise_is_told_when_it_starts(house: House) -> None:
         assert reasons == ["Unschedulable", "Unschedulable", "Scheduled"]
 
 
+async def test_who_goes_before_it_starts_is_not_told_that_it_does(house: House) -> None:
+    """Its pods are gone, and so is what was said of them."""
+    house.api.put(node("a", gpu=1), *waiting(2))
+    async with house.leading():
+        await house.passes(3)
+        assert house.events() == [("PodGroup g", "Unschedulable")]
+        for i in range(2):
+            house.api.delete("Pod", f"g{i}")
+        await house.passes(3)
+
+        assert conditions(house) == []
+        assert house.events() == [("PodGroup g", "Unschedulable")]
+
+
 async def test_who_runs_when_we_begin_is_not_told_that_it_starts(house: House) -> None:
     """Whoever led before had not come to take a condition back."""
     reasons = [{"reason": "NoCapacity", "message": "so"}]

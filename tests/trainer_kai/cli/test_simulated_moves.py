@@ -1,7 +1,11 @@
 """What becomes of who is moved, plan after plan."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+import pytest
+
+from tests.support.terminal import Terminal
 from tests.support.world import group, node, pod, queue
 from trainer_kai.cli.simulation import Options, simulate
 
@@ -28,7 +32,7 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
     assert (moved["pod"], moved["action"]) == ("old-0", "consolidation")
     assert (
         moved["reason"]
-        == "default/want gets its room: it moves, and a place elsewhere is kept for it"
+        == "default/want gets its room: default/old moves, and a place elsewhere is kept for it"
     )
     assert at(document, "nominations") == {"want-0": "n1"}
     (slot,) = document["cycles"][0]["reservations"]
@@ -37,6 +41,20 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
     assert document["cycles"][1]["reservations"] == []
     for cycle in document["cycles"][2:]:
         assert (cycle["binds"], cycle["evictions"], cycle["nominations"]) == ([], [], [])
+
+
+@pytest.mark.parametrize("moves", ["any", "offered"])
+def test_nobody_is_moved_unasked_if_that_is_wanted(
+    moves: Literal["any", "offered"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the running scheduler has it; of whoever is moved all the same it is said."""
+    terminal = Terminal("simulate", tmp_path, capsys)
+    file = terminal.write("a.yaml", *fragmented())
+
+    code, out, err = terminal.run("-f", file, "--moves", moves)
+
+    assert (code, "evicted by consolidation" in out) == (0, moves == "any")
+    assert ("only TrainJobs whose queue offers it" in err) == (moves == "any")
 
 
 def test_the_slots_of_who_moves_are_taken_at_the_end_of_the_plan() -> None:

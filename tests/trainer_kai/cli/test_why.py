@@ -344,3 +344,15 @@ async def test_who_runs_again_is_not_told_that_it_was_evicted() -> None:
     scene.running("node", 4)
 
     assert (await scene.why()).notes == ()
+
+
+@pytest.mark.parametrize(("verdict", "promised"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
+async def test_a_promise_that_was_taken_back_is_none(verdict: str, promised: int) -> None:
+    """It stays on the pods until they get another; the verdict says whether it still counts."""
+    scene = Scene()
+    scene.pods("node", 4, status={"nominatedNodeName": "node-a"})
+    scene.said((verdict, "so it is"))
+
+    (unit,) = (await scene.why()).units
+
+    assert (unit.heads.promised, unit.heads.waiting) == (promised, 4 - promised)
