@@ -19,6 +19,7 @@ from scheduler.state.trees import minima
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import COMPLETION_INDEX, POD_GROUP
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.quantity import QuantityError
 from trainer_kai.policy.anticipated import later_like
 
 __all__ = ["with_holds"]
@@ -44,7 +45,10 @@ def _moved(pods: Mapping[str, Pod], slots: Iterable[SlotAt], until: str) -> dict
     counts = Counter(slot.leaf for slot in slots)
     found = {}
     for leaf in counts.keys() & pods.keys():
-        like = later_like(pods[leaf])
+        try:
+            like = later_like(pods[leaf])
+        except QuantityError:
+            continue  # nobody can say what room that is
         labels = {name: text for name, text in like.labels.items() if name != COMPLETION_INDEX}
         like = msgspec.structs.replace(
             like, sub_group_prefix=leaf, count=counts[leaf], labels=labels

@@ -208,6 +208,17 @@ def test_what_is_written_of_it() -> None:
     assert (rest.until, rest.like, rest.nodes) == (held.until, held.like, {"x": 1})
 
 
+def test_what_cannot_be_read_is_not_written() -> None:
+    """Nobody knows what room a pod has whose request is none."""
+    found = cluster(moved(), *pods(1, node="n", asks={"cpu": "much"}))
+    slot = SlotAt(LEAF, "x", Cause.MOVE)
+    one = Departure((), tuple(found.pods), "", None, "", 0, slots=((Key("ns", "g"), (slot,)),))
+
+    ((_, text),) = with_holds(one, found, NOW).holds
+
+    assert json.loads(text) == {LEAF: {"nodes": {"x": 1}, "cause": "move"}}
+
+
 # what the queue and the one above it say -> may a TrainJob in it be moved live; anybody elsewhere
 OFFERED: list[Case[tuple[str | None, str | None], tuple[bool, bool]]] = [
     Case("nobody says anything", (None, None), (False, True)),
