@@ -51,13 +51,18 @@ def test_they_take_alike_whatever_is_chosen(first: int, victims: str) -> None:
     def chosen(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
         return play(objects, victims)
 
-    others = 0
+    others = looked_at = 0
     for seed in range(first, first + _STEP):
         objects = lent_cluster(Random(seed))
-        found = allocate(objects, then=_THEN, victims=victims).evictions
-        others += found != allocate(objects, then=_THEN).evictions
+        try:
+            found = allocate(objects, then=_THEN, victims=victims).evictions
+            others += found != allocate(objects, then=_THEN).evictions
+        except TooMany:
+            continue
+        looked_at += 1
         if difference(objects, chosen, _THEN, victims):
             pytest.fail(told(seed, objects, chosen, _THEN, victims), pytrace=False)
+    assert looked_at >= 0.9 * _STEP
     assert others >= (0.03 * _STEP if victims != "kai" else 0)
 
 
