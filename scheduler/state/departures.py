@@ -9,7 +9,7 @@ from scheduler.core.model import NONE, Cause, Queues, Unit
 from scheduler.state.encoded import Encoded
 from scheduler.state.reserved import SlotAt
 from trainer_kai.api.meta import Key
-from trainer_kai.policy.names import owner_name
+from trainer_kai.policy.names import unit_name
 
 __all__ = ["Departure", "Owner", "departure_of", "slots_of", "waiting_for"]
 
@@ -42,7 +42,7 @@ class Departure(NamedTuple):
     @property
     def title(self) -> str:
         """Return who leaves, as others are told."""
-        return f"{_called(self.groups[0])} ({self.action})"
+        return f"{unit_name(self.groups[0])} ({self.action})"
 
 
 def departure_of(encoded: Encoded, one: Eviction, moves: Iterable[Move] = ()) -> Departure:
@@ -80,7 +80,7 @@ def _why(encoded: Encoded, one: Eviction) -> str:
     snapshot = encoded.snapshot
     claimant, loser = snapshot.units[one.claimant], snapshot.units[one.units[0]]
     why = _WHY[one.action](snapshot.queues, loser, claimant)
-    return f"{_called(encoded.units[one.claimant])} gets its room: {why}{lost}"
+    return f"{claimant.name} gets its room: {why}{lost}"
 
 
 def _lost(encoded: Encoded, one: Eviction) -> str:
@@ -94,10 +94,6 @@ def _lost(encoded: Encoded, one: Eviction) -> str:
     ground = "its last checkpoint" if is_saved else "its start"
     many, are = ("s", "are") if count > 1 else ("", "is")
     return f"{count} {name}{many} since {ground} {are} lost"
-
-
-def _called(group: Key) -> str:
-    return f"{group.namespace}/{owner_name(group.name)}"
 
 
 def waiting_for(pods: int, nodes: int, departures: Sequence[Departure]) -> str:

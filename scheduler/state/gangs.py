@@ -16,7 +16,7 @@ from scheduler.state.gang import Gang, Origin, ends_at, moved_leaves
 from scheduler.state.kin import Kin
 from scheduler.state.kins import grown
 from scheduler.state.links import Links
-from scheduler.state.reserved import coming_back
+from scheduler.state.reserved import Held, coming_back
 from scheduler.state.roll import Roll
 from scheduler.state.stays import runs_again, trainjob_key
 from scheduler.state.terms import Terms
@@ -149,8 +149,7 @@ class Gangs:
     def _link(self, key: Key, gang: Gang | None) -> None:
         """Note whose changes concern a gang, or one that may come back."""
         group = self._cluster.pod_groups.get(key)
-        text = group.metadata.annotations.get(RESERVED, "") if group else ""
-        ends = [ends_at(held) for held in coming_back(text).values()]
+        ends = [ends_at(held) for held in self._moves(key).values()]
         if ends:
             self._ends[key] = ends, sum(end <= self._now for end in ends)
         else:
@@ -166,10 +165,12 @@ class Gangs:
 
     def _is_watched(self, key: Key) -> bool:
         """Say whether pods name a group, or some of it is, or was, about to come back."""
-        if key in self._named or key in self._ends:
-            return True
+        return key in self._named or key in self._ends or bool(self._moves(key))
+
+    def _moves(self, key: Key) -> dict[str, Held]:
+        """Return the leaves of a group that are moved, past or not."""
         group = self._cluster.pod_groups.get(key)
-        return group is not None and bool(coming_back(group.metadata.annotations.get(RESERVED, "")))
+        return coming_back(group.metadata.annotations.get(RESERVED, "")) if group else {}
 
     def _origin(self, group: PodGroup | None) -> Origin:
         jobset = self._jobset_of(group)

@@ -27,7 +27,7 @@ from scheduler.state.trees import DEFAULT, tree
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import PREEMPTION_DELAY
-from trainer_kai.policy.names import owner_name
+from trainer_kai.policy.names import unit_name
 
 __all__ = ["Units"]
 
@@ -96,7 +96,7 @@ class Units:
         group, standing = gang.group, view.standings.of_gang(gang)
         delay = group.spec.preemption_delay if group else ""
         unit = Unit(
-            name=_called(gang.key),
+            name=unit_name(gang.key),
             queue=_queue(view, standing),
             priority=standing.priority,
             is_preemptible=standing.is_preemptible,
@@ -125,7 +125,7 @@ class Units:
         delay = kin.annotations.get(PREEMPTION_DELAY, "")
         leaf = Leaf(DEFAULT, 1, waiting, there=int(state == THERE), gated=int(state == GATED))
         unit = Unit(
-            name=_called(name),
+            name=unit_name(name),
             queue=_queue(view, standing),
             priority=standing.priority,
             is_preemptible=standing.is_preemptible,
@@ -248,11 +248,6 @@ def _queue(view: View, standing: Standing) -> int:
     """Return the row of a queue that takes units."""
     queues = view.queues
     return NONE if queues.bar(standing.queue) is not None else queues.row_of(standing.queue)
-
-
-def _called(group: Key) -> str:
-    """Return what people call a unit: a TrainJob, or a pod on its own."""
-    return f"{group.namespace}/{owner_name(group.name)}"
 
 
 def _age_of_gang(gang: Gang, roll: Roll) -> tuple[int, str]:

@@ -8,7 +8,9 @@ import hashlib
 import re
 from typing import Final
 
-__all__ = ["MAIN", "group_name", "leaf_name", "leaf_prefix", "owner_name"]
+from trainer_kai.api.meta import Key
+
+__all__ = ["MAIN", "group_name", "leaf_name", "leaf_prefix", "owner_name", "unit_name"]
 
 MAIN: Final = "Main"  # of a JobSet that is one group; no replicatedJob can be called so
 
@@ -29,6 +31,11 @@ def owner_name(group: str) -> str:
     """
     found = _GROUP.fullmatch(group)
     return found["owner"] if found else group
+
+
+def unit_name(group: Key) -> str:
+    """Return what people call a unit, by its group: a TrainJob, or a pod on its own."""
+    return f"{group.namespace}/{owner_name(group.name)}"
 
 
 def leaf_name(replicated_job: str, index: int | str) -> str:
