@@ -22,7 +22,6 @@ from e2e.scheduler.teams import (
     suspensions,
 )
 
-_TEAM: Final = "movers"
 _TIMES: Final = 5
 _LONG_ENOUGH_S: Final = 3.0  # for several plans
 _SECOND_S: Final = 1.0  # in which two objects are equally old
@@ -31,9 +30,9 @@ _SECOND_S: Final = 1.0  # in which two objects are equally old
 async def scatter(house: House, room: str, seen: Timeline, small: str) -> None:
     """Let somebody have 2 GPUs of the node where "large" has none: neither has 8 left."""
     filler = f"beside-{small}"
-    await submit(house.cluster, room, Job(filler, _TEAM, 1, "2s", gpus=5))
+    await submit(house.cluster, room, Job(filler, room, 1, "2s", gpus=5))
     await seen.until(on_nodes(filler, 1), "one node is full")
-    await submit(house.cluster, room, Job(small, _TEAM, 1, gpus=2))
+    await submit(house.cluster, room, Job(small, room, 1, gpus=2))
     await seen.until(on_nodes(small, 1), f"{small} runs")
     await seen.until(complete(filler), "the room beside the larger one is free again")
     assert where(seen.state, "large") != where(seen.state, small)
@@ -41,7 +40,7 @@ async def scatter(house: House, room: str, seen: Timeline, small: str) -> None:
 
 async def settle(house: House, room: str, seen: Timeline) -> None:
     """Let "large" have 3 GPUs."""
-    await submit(house.cluster, room, Job("large", _TEAM, 1, gpus=3))
+    await submit(house.cluster, room, Job("large", room, 1, gpus=3))
     await seen.until(on_nodes("large", 1), "the larger one runs")
     await asyncio.sleep(_SECOND_S)
 
@@ -53,27 +52,27 @@ def where(state: State, name: str) -> str:
     return next(filter(None, nodes), "")
 
 
-async def offer(house: House, answer: str) -> None:
+async def offer(house: House, queue: str, answer: str) -> None:
     """Let the queue say whether those in it may be moved."""
     notes = {"metadata": {"annotations": {"trainer-kai.dev/consolidation": answer}}}
-    await house.cluster.api.merge(QUEUES, None, _TEAM, notes)
+    await house.cluster.api.merge(QUEUES, None, queue, notes)
 
 
 async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
     """Only when its queue offers it; nobody gets the place that is kept for it meanwhile."""
     cluster = battered.cluster
-    await make_queue(cluster, _TEAM, 16)
+    await make_queue(cluster, cell, 16)
     async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
         await settle(battered, cell, seen)
         await scatter(battered, cell, seen, "small")
         stays, leaves = where(seen.state, "large"), where(seen.state, "small")
-        await submit(cluster, cell, Job("claim", _TEAM, 1, "2s", gpus=8))
+        await submit(cluster, cell, Job("claim", cell, 1, "2s", gpus=8))
         await asyncio.sleep(_LONG_ENOUGH_S)
         assert not is_suspended("small")(seen.state)
 
-        await offer(battered, "on")
+        await offer(battered, cell, "on")
         await seen.until(is_suspended("small"), "the smaller one moves")
-        await submit(cluster, cell, Job("rival", _TEAM, 1, gpus=5))
+        await submit(cluster, cell, Job("rival", cell, 1, gpus=5))
         await seen.until(on_nodes("claim", 1), "there is a whole node")
         await seen.until(on_nodes("small", 1), "and whoever moved has its place")
         assert (where(seen.state, "claim"), where(seen.state, "small")) == (leaves, stays)
@@ -95,16 +94,17 @@ async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
 async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
     """Whoever leads next knows what is kept, though there are no pods to tell it by."""
     cluster = battered.cluster
-    await offer(battered, "on")
+    await make_queue(cluster, cell, 16)
+    await offer(battered, cell, "on")
     async with cluster.timeline(*FOLLOWED, namespace=cell) as seen:
         await settle(battered, cell, seen)
         for i in range(_TIMES):
             small, claim, rival = (f"{name}-{i}" for name in ("small", "claim", "rival"))
             await scatter(battered, cell, seen, small)
-            await submit(cluster, cell, Job(claim, _TEAM, 1, "1s", gpus=8))
+            await submit(cluster, cell, Job(claim, cell, 1, "1s", gpus=8))
             await seen.until(is_suspended(small), f"it moves, killed {i} times")
             await battered.scheduler.kill()
-            await submit(cluster, cell, Job(rival, _TEAM, 1, "1s", gpus=5))
+            await submit(cluster, cell, Job(rival, cell, 1, "1s", gpus=5))
             await battered.scheduler.start()
             await seen.until(on_nodes(small, 1), "whoever moved has its place", 60)
             assert where(seen.state, small) == where(seen.state, "large")
