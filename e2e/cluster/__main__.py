@@ -1,6 +1,7 @@
 """The chain from the command line: `python -m e2e.cluster up|down|status|kubeconfig|logs|build`."""
 
 import argparse
+import os
 import re
 import sys
 
@@ -13,15 +14,19 @@ from e2e.cluster.toolchain import BuildError
 
 
 def main(arguments: list[str]) -> int:
-    """Do what was asked; 2 for what cannot be asked, 130 for Ctrl-C, as shells do."""
+    """Do what was asked; 2 for what cannot be asked, 130 and 141 as shells do."""
     asked = parser().parse_args(arguments)
     try:
         _run(asked)
+        sys.stdout.flush()
     except (commands.CommandError, BuildError, ApiError, ClientError) as error:
         print(f"e2e.cluster: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
+        return 141
     return 0
 
 

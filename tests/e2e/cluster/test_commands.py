@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -214,3 +215,17 @@ def test_what_cannot_be_asked_is_refused(
         parser().parse_args(["up", *case.given])
 
     assert case.want in capsys.readouterr().err
+
+
+def test_a_reader_who_has_enough_is_no_failure() -> None:
+    """As of `status | head -1`: no traceback."""
+    make_cluster("one")
+    command = [sys.executable, "-m", "e2e.cluster", "status"]
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        _, told = process.communicate()
+
+    assert (process.returncode, told) == (141, "")
