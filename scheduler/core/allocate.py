@@ -35,6 +35,7 @@ from scheduler.core.numbers import node_numbers
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.place import Failure, Placer
 from scheduler.core.policy import Policies, Refusal
+from scheduler.core.promised import Promised
 from scheduler.core.usage import Amounts, Usage
 
 __all__ = ["Allocation"]
@@ -66,6 +67,7 @@ class Allocation:
         self.ledger: Final = Ledger(snapshot)
         self.placer: Final = Placer(self.ledger, policies)
         self.next: Final[dict[int, Step]] = {}
+        self._promised: Final = Promised(snapshot, due, self.usage, self._parts, self._asked)
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
@@ -170,20 +172,46 @@ class Allocation:
 
     def _round(self, rows: list[int], max_units: int | None) -> list[int]:
         """Give each unit a turn, and more to those that grow; return who failed."""
-        failed = []
+        failed: list[int] = []
         first = len(self.admissions)
         turns = self.turns(rows)
+        self._promised.expect(rows)
         while (row := turns.pop()) is not None:
             if self._is_spent(max_units):
                 self.untried += 1
                 continue
-            self._attempts += 1
             is_final = max_units is not None or len(self.admissions) == first
-            if not self._try(row, is_final=is_final):
-                failed.append(row)
-            elif self._goes_on(row):
-                turns.push(self.next[row].key)
+            ahead = self._promised.ahead(row)
+            if not ahead:
+                key = self._turn(row, failed, is_final=is_final)
+                if key is not None:
+                    turns.push(key)
+                continue
+            turns.push(self.next[row].key)
+            for one in self._in_turn(ahead):
+                was = self.next[one].key
+                key = self._turn(one, failed, is_final=is_final)
+                turns.replace(self.snapshot.units[one].queue, was, key)
         return failed
+
+    def _in_turn(self, rows: list[int]) -> Iterator[int]:
+        turns = self.turns(rows)
+        while (row := turns.pop()) is not None:
+            yield row
+
+    def _turn(self, row: int, failed: list[int], *, is_final: bool) -> UnitKeyOf | None:
+        """Give a unit its turn; return its place in its queue if it goes on."""
+        self._attempts += 1
+        self._promised.had_turn(row)
+        if not self._try(row, is_final=is_final):
+            failed.append(row)
+        elif self._goes_on(row):
+            self._promised.expect([row])
+            return self.next[row].key
+        return None
+
+    def _parts(self, row: int) -> Chunk:
+        return self.next[row].parts
 
     def _asked(self, row: int) -> Amounts:
         return self.next[row].amounts

@@ -40,11 +40,9 @@ class Consolidate:
         hopeless: dict[tuple[int, tuple[int, ...], int], int] = {}
         if not self._most or not any(unit.may_move for unit in allocation.snapshot.units):
             return
-        for row in self._made.claimants():
+        for row in self._made.claimants(lambda one: self._may_claim(one) and self._is_there(one)):
             unit = allocation.snapshot.units[row]
-            if not unit.is_preemptible or self._made.is_patient(row):
-                continue
-            if allocation.rejections[row].verdict not in _HELPED:
+            if not self._may_claim(row):
                 continue
             own = row if unit.bundle or unit.is_kept else NONE
             ground = unit.queue, allocation.next[row].shapes, own
@@ -53,6 +51,16 @@ class Consolidate:
                 continue
             if not self._pursue(row):
                 hopeless[ground] = made
+
+    def _may_claim(self, row: int) -> bool:
+        if not self._allocation.snapshot.units[row].is_preemptible or self._made.is_patient(row):
+            return False
+        return self._allocation.rejections[row].verdict in _HELPED
+
+    def _is_there(self, row: int) -> bool:
+        """Say whether all nodes together have what a unit asks for."""
+        amounts = self._allocation.next[row].amounts
+        return all(amounts[kind] <= self._made.free(kind) for kind in KINDS if amounts[kind] > 0)
 
     @cached_property
     def _movers(self) -> Movers:
@@ -84,8 +92,7 @@ class Consolidate:
         if made.use_what_is_left(ask):
             self._keep(row)
             return True
-        amounts = allocation.next[row].amounts
-        if any(amounts[kind] > made.free(kind) for kind in KINDS if amounts[kind] > 0):
+        if not self._is_there(row):
             return False
         candidates = self._candidates(ask)
         stake = _Moving(ask, self, candidates)

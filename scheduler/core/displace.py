@@ -143,7 +143,13 @@ class Displacement:
             return line
         return in_order(line, order, self.tenants, self.work.lost, asked)
 
-    def let_claim(self, pursue: Callable[[int], Kept | None], *, by_priority: bool) -> None:
+    def let_claim(
+        self,
+        pursue: Callable[[int], Kept | None],
+        may_claim: Callable[[int], bool],
+        *,
+        by_priority: bool,
+    ) -> None:
         """Let everybody claim, one chunk each; not who asks for what was just refused.
 
         Whether priority makes a difference depends on the action. Who has slots is like no other.
@@ -151,7 +157,7 @@ class Displacement:
         """
         hopeless: dict[_Ground, tuple[int, Kept]] = {}
         admissions = self.allocation.admissions
-        for row in self.claimants():
+        for row in self.claimants(may_claim):
             unit, step = self.allocation.snapshot.units[row], self.allocation.next[row]
             priority = unit.priority if by_priority else 0
             own = row if self.allocation.has_slots(row) else NONE
@@ -166,15 +172,18 @@ class Displacement:
                 known = hopeless[claim] = made, kept
             self.vain.keep(row, known[1])
 
-    def claimants(self) -> Iterator[int]:
-        """Yield the units that could be helped by taking something from others, in their turns."""
+    def claimants(self, may_claim: Callable[[int], bool] = lambda _: True) -> Iterator[int]:
+        """Yield the units that could be helped by taking something from others, in their turns.
+
+        Where enough was taken for now, those are told so who *may claim* anything.
+        """
         allocation, units = self.allocation, self.allocation.snapshot.units
         left = {row for row, one in allocation.rejections.items() if _is_curable(one)}
         left &= allocation.next.keys() - self._losers
         turns = allocation.turns(left)
         while (row := turns.pop()) is not None:
             if self._is_spent():
-                self._withhold(left)
+                self._withhold([*filter(may_claim, left)])
                 return
             left.remove(row)
             made = len(self.evictions)

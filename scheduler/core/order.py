@@ -132,9 +132,7 @@ class Turns:
 
     def pop(self) -> int | None:
         """Take the unit whose turn it is; nothing if none is left."""
-        if self._last != NONE:
-            self._settle(self._last)
-            self._last = NONE
+        self._settle_last()
         queue = NONE
         while queue not in self._units:
             siblings = self._queues[queue]
@@ -150,17 +148,32 @@ class Turns:
 
     def touch(self, queue: int) -> None:
         """Look again at the places of a queue and all above it: what they have has changed."""
-        if self._last != NONE:
-            self._settle(self._last)
-            self._last = NONE
+        self._settle_last()
         while queue != NONE:
             siblings = self._queues.get(self._parent[queue], [])
             for i, (_, one) in enumerate(siblings):
                 if one == queue:
-                    siblings[i] = self._entry(queue)
-                    heapq.heapify(siblings)
+                    self._look_again(siblings, i)
                     break
             queue = self._parent[queue]
+
+    def replace(self, queue: int, key: UnitKeyOf, by: UnitKeyOf | None) -> None:
+        """Let a unit that had its turn before it was taken stand elsewhere in its queue, or go."""
+        self._settle_last()
+        units = self._units[queue]
+        units.remove(key)
+        units.extend([] if by is None else [by])
+        heapq.heapify(units)
+        self.touch(queue)
+
+    def _look_again(self, siblings: list[tuple[QueueKey, int]], at: int) -> None:
+        """Set right one of several places, or give it up if nobody waits below it."""
+        queue = siblings[at][1]
+        if self._units[queue] if queue in self._units else self._queues[queue]:
+            siblings[at] = self._entry(queue)
+        else:
+            del siblings[at]
+        heapq.heapify(siblings)
 
     def _announce(self, queue: int) -> None:
         """Let every queue on the way up know that something is below."""
@@ -187,6 +200,11 @@ class Turns:
         while best not in self._units:
             best = self._queues[best][0][1]
         return self._key(queue, self._asked(self._units[best][0][-1])), queue
+
+    def _settle_last(self) -> None:
+        if self._last != NONE:
+            self._settle(self._last)
+            self._last = NONE
 
     def _settle(self, queue: int) -> None:
         """Set right the place of a queue, and of all above it."""

@@ -18,7 +18,11 @@ class Preempt:
 
     def run(self) -> None:
         """Let everybody take his turn, one chunk each."""
-        self._made.let_claim(self._pursue, by_priority=True)
+        self._made.let_claim(self._pursue, self._may_claim, by_priority=True)
+
+    def _may_claim(self, row: int) -> bool:
+        unit = self._allocation.snapshot.units[row]
+        return self._made.stock.has_below(unit.queue, unit.priority)
 
     def _pursue(self, row: int) -> Kept | None:
         """Let a unit take what it can; return why it did not."""

@@ -25,14 +25,20 @@ class Reclaim:
 
     def run(self) -> None:
         """Let everybody claim what is due to it, one chunk each."""
-        self._made.let_claim(self._pursue, by_priority=False)
+        self._made.let_claim(
+            self._pursue, lambda row: self._rights(row).has_claim, by_priority=False
+        )
+
+    def _rights(self, row: int) -> Rights:
+        """Return what a unit may take."""
+        unit, amounts = self._allocation.snapshot.units[row], self._allocation.next[row].amounts
+        claim = Claim(unit.queue, amounts, not unit.is_preemptible)
+        return Rights(self._bounds, self._allocation.usage, claim)
 
     def _pursue(self, row: int) -> Kept | None:
         """Let a unit take what it claims; return why it did not."""
-        unit = self._allocation.snapshot.units[row]
-        amounts = self._allocation.next[row].amounts
-        claim = Claim(unit.queue, amounts, not unit.is_preemptible)
-        rights = Rights(self._bounds, self._allocation.usage, claim)
+        rights = self._rights(row)
+        claim, amounts = rights.claim, rights.claim.amounts
         if not rights.has_claim:
             return UNDUE
         ask = self._made.ask(row)

@@ -2,7 +2,8 @@
 
 Candidates have ranks; of two sets the one comes first whose ranks, in order, are smaller. A set
 does if each of it may be taken when those before it are gone, and if what all of them leave is
-room enough, and fair.
+room enough, and fair. Whoever is not needed for the room can be spared: nobody is taken only to
+make it fair.
 
 Of those who may be, as many are taken, in order, as it takes for there to be room; whoever can be
 spared then is, the last ones first. What is left is most often the first set that there is. If
@@ -44,10 +45,7 @@ class Stake(Protocol):
         ...
 
     def is_fair(self) -> bool:
-        """Say whether it is fair to those who lost something.
-
-        If it is with some gone, and with fewer, somebody between them can be spared fairly.
-        """
+        """Say whether it is fair to those who lost something."""
         ...
 
 
@@ -117,10 +115,10 @@ class _Search:
             if not stake.may_lose(one):
                 continue
             stake.take(one)
-            if not self._is_enough(one):
+            if not self._has_room(one):
                 found = self.before(known, ranks)
             else:  # of a larger set that begins so somebody can be spared
-                found = ranks if self._is_smallest(ranks) else None
+                found = ranks if stake.is_fair() and self._is_smallest(ranks) else None
             stake.spare(one)
             if found is not None or self.is_cut:
                 return found
@@ -215,19 +213,17 @@ class _Search:
         self._give_back(taken)
         return len(taken) == len(ranks)
 
-    def _is_enough(self, last: int) -> bool:
-        """Say whether it does that those are gone who are, of whom somebody is the last."""
-        if self.enough is None or last < self.enough:
-            return False
-        return self._stake.has_room() and self._stake.is_fair()
+    def _has_room(self, last: int) -> bool:
+        """Say whether those who are gone leave room enough, of whom somebody is the last."""
+        return self.enough is not None and last >= self.enough and self._stake.has_room()
 
     def _is_smallest(self, ranks: Ranks) -> bool:
         """Say whether nobody can be spared; the last one cannot, or it was not tried."""
         for one in ranks[:-1]:
             self._stake.spare(one)
-            is_enough = self._is_enough(ranks[-1])
+            has_room = self._has_room(ranks[-1])
             self._stake.take(one)
-            if is_enough:
+            if has_room:
                 return False
         return True
 

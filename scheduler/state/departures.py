@@ -1,6 +1,7 @@
 """Who leaves, for whom and why: from the evictions of a plan to names and words."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ from scheduler.state.reserved import SlotAt
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.names import unit_name
 
-__all__ = ["Departure", "Owner", "departure_of", "slots_of", "waiting_for"]
+__all__ = ["Departure", "Owner", "departure_of", "slots_of", "together", "waiting_for"]
 
 _TOLD: Final = 3  # who leaves, by name
 _SPANS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # of which there are at least two
@@ -64,6 +65,25 @@ def departure_of(encoded: Encoded, one: Eviction, moves: Iterable[Move] = ()) ->
     )
 
 
+def together(evictions: Iterable[Eviction]) -> list[Eviction]:
+    """Return evictions, of which all steps by which a unit shrinks for one claimant are one."""
+    found: dict[tuple[object, ...], Eviction] = {}
+    for one in evictions:
+        like = one.units, one.is_whole, one.action, one.claimant, one.order
+        before = found.get(like)
+        found[like] = one if before is None else _both(before, one)
+    return [*found.values()]
+
+
+def _both(one: Eviction, more: Eviction) -> Eviction:
+    return replace(
+        one,
+        pods=one.pods + more.pods,
+        gpus=one.gpus + more.gpus,
+        work_lost=one.work_lost + more.work_lost,
+    )
+
+
 def slots_of(nodes: Sequence[str], held: Iterable[Reservation]) -> tuple[SlotAt, ...]:
     """Return what a plan holds, each slot by names."""
     return tuple(
@@ -88,11 +108,11 @@ def _lost(encoded: Encoded, one: Eviction) -> str:
     if not one.work_lost:
         return ""
     seconds, name = next((it for it in _SPANS if one.work_lost >= 2 * it[0]), (1, "GPU-second"))
-    count = one.work_lost // seconds
+    count = f"{one.work_lost / seconds:.1f}".removesuffix(".0")
     units = [encoded.snapshot.units[row] for row in one.units]
     is_saved = all(unit.saved >= unit.since for unit in units)
     ground = "its last checkpoint" if is_saved else "its start"
-    many, are = ("s", "are") if count > 1 else ("", "is")
+    many, are = ("", "is") if count == "1" else ("s", "are")
     return f"{count} {name}{many} since {ground} {are} lost"
 
 

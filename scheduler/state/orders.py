@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from scheduler.core.decision import Admission, BarNumbers, Placing, Plan, Rejection, Reservation
-from scheduler.core.model import NONE, Cause, Leaf, Verdict, leaves_of
-from scheduler.state.departures import Departure, departure_of, slots_of
+from scheduler.core.model import NONE, Cause, Leaf, PodState, Verdict, leaves_of
+from scheduler.state.departures import Departure, departure_of, slots_of, together
 from scheduler.state.encode import Encoded
 from scheduler.state.reserved import SlotAt, coming_back, write_reserved
 from trainer_kai.api.meta import Key
@@ -45,7 +47,7 @@ class UnitOrders(NamedTuple):
     group: Key  # of a pod that is on its own: a name that no group has
     hold: str | None  # the annotation, with the slots that are new; None leaves it as it is
     binds: tuple[PodAt, ...]
-    nominations: tuple[PodAt, ...]
+    nominations: tuple[PodAt, ...]  # "" takes back what was promised
     let_go: str | None  # the annotation at the end, where that is another
     departures: tuple[Departure, ...] = ()  # that make room for what is promised
     uids: tuple[str, ...] = ()  # of the pods that are promised something, once it is assumed
@@ -87,7 +89,7 @@ def read_orders(encoded: Encoded, plan: Plan) -> Orders:
         unschedulable=tuple(refused.values()),
         reserved=dict(_annotations(encoded, plan)),
         units=tuple(_of_units(encoded, plan)),
-        departures=tuple(departure_of(encoded, one) for one in plan.evictions),
+        departures=tuple(departure_of(encoded, one) for one in together(plan.evictions)),
     )
 
 
@@ -97,11 +99,11 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
     def named(placings: Iterable[Placing]) -> tuple[PodAt, ...]:
         return tuple(PodAt(encoded.pods[pod], nodes[node]) for pod, node in placings)
 
-    of_unit, gone = _by_unit(plan.decisions), _gone(plan)
+    of_unit, gone, broken = _by_unit(plan.decisions), _gone(plan), _broken(encoded, plan)
     leaving: dict[int, list[Departure]] = {}
-    for it in plan.evictions:
+    for it in together(plan.evictions):
         leaving.setdefault(it.claimant, []).append(departure_of(encoded, it, plan.moves))
-    for row in [*of_unit, *sorted(encoded.reserved.keys() - of_unit.keys())]:
+    for row in [*of_unit, *sorted((encoded.reserved.keys() | broken.keys()) - of_unit.keys())]:
         admissions = of_unit.get(row, [])
         if row in gone:
             continue  # what it holds it lets go when it is gone, or others hold it for it
@@ -114,6 +116,7 @@ def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
         let_go = then if then != (now if hold is None else hold) else None
         binds = named(it for one in admissions for it in one.binds)
         nominations = named(it for one in admissions for it in one.nominations)
+        nominations += tuple(PodAt(encoded.pods[pod], "") for pod in broken.get(row, ()))
         if hold is not None or let_go is not None or binds or nominations:
             departures = tuple(leaving.get(row, ()))
             yield UnitOrders(encoded.units[row], hold, binds, nominations, let_go, departures)
@@ -124,6 +127,23 @@ def _by_unit(decisions: Iterable[Admission]) -> dict[int, list[Admission]]:
     for admission in decisions:
         of_unit.setdefault(admission.unit, []).append(admission)
     return of_unit
+
+
+def _broken(encoded: Encoded, plan: Plan) -> dict[int, list[int]]:
+    """Return the pods, by unit, that were promised a node, and have no room there or elsewhere."""
+    snapshot = encoded.snapshot
+    promises = [row for row, shape in enumerate(snapshot.shapes) if shape.nominated != NONE]
+    if not promises:
+        return {}
+    tried = {it.unit for it in plan.rejections if it.verdict >= Verdict.EXCEEDS_LIMIT}
+    placed = {placing.pod for one in plan.decisions for placing in (*one.binds, *one.nominations)}
+    found: dict[int, list[int]] = {}
+    pods = snapshot.pods
+    for pod in np.flatnonzero(np.isin(pods.shape, promises)).tolist():
+        unit = int(pods.unit[pod])
+        if unit in tried and pods.state[pod] == PodState.WAITING and pod not in placed:
+            found.setdefault(unit, []).append(pod)
+    return found
 
 
 def _gone(plan: Plan) -> set[int]:

@@ -28,7 +28,7 @@ _UNITS: Final = ((Kind.CPU, 1), (Kind.MEMORY, 10**6), (Kind.GPU, 1000))
 _MOST: Final = 2**60  # a bound above this is as good as this
 _MOST_WEIGHT: Final = 10**9
 _TOLD: Final = 8  # names in a message
-_RIGHT: Final = {  # annotations; what cannot be meant counts as the former
+_RIGHT: Final = {  # annotations; what cannot be meant counts as the first
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # among the children of a queue
     CONSOLIDATION: ("off", "on"),  # of those in a queue, and below it
 }
@@ -66,7 +66,7 @@ class QueueRows:
         for (name, queue), (note, right) in product(self._queues.items(), _RIGHT.items()):
             said = _noted(queue, note)
             if said is not None and said not in right:
-                must = f"and must be {' or '.join(right)}: it counts as the former"
+                must = f"and must be {' or '.join(right)}: it counts as {right[0]}"
                 fault = f"queue {name}: annotation {note} is {said!r}, {must}"
                 found.append(Stray(Key("", name), fault))
         return sorted(found)

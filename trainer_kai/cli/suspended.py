@@ -1,5 +1,7 @@
 """Who holds a TrainJob back, and what it waits for, as far as it tells by itself. Pure."""
 
+from typing import Final
+
 import msgspec
 
 from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE
@@ -7,13 +9,15 @@ from trainer_kai.api.trainjob import TrainJob
 
 __all__ = ["why_suspended"]
 
+_RESUMED: Final = "It goes on by itself, unless somebody else has suspended it, too"
+
 
 def why_suspended(job: TrainJob) -> str:
     """Say who has suspended a TrainJob that is."""
     kueue = job.metadata.labels.get(KUEUE_QUEUE)
     evicted = job.metadata.annotations.get(EVICTED_BY)
     if evicted:
-        return f"it was taken off its nodes: {_why_evicted(evicted)}. It goes on by itself"
+        return f"it was taken off its nodes: {_why_evicted(evicted)}. {_RESUMED}"
     if kueue:
         return f"Kueue has not admitted it (queue {kueue}). It goes on when Kueue does"
     return "somebody has suspended it. It goes on when spec.suspend is false"

@@ -229,6 +229,22 @@ def test_who_waits_because_enough_was_taken_is_told() -> None:
     assert not [it for it in rest if "enough was taken" in explain(snapshot, it)]
 
 
+@pytest.mark.parametrize(
+    ("quota", "priority", "is_told"),
+    [(0, 50, False), (2, 50, True), (0, 60, True)],
+    ids=["no claim", "a claim", "a larger priority"],
+)
+def test_who_could_claim_nothing_is_not_told_so(quota: int, priority: int, is_told: bool) -> None:
+    """It would not help to wait for that minute."""
+    builder = Builder([Node(gpu=2)], [Queue("a"), Queue("b", quota=quota)])
+    builder.runs([0], ONE, queue="a")
+    builder.runs([0], ONE, queue="b")
+    builder.gang(1, ONE, queue="b", priority=priority)
+    snapshot = builder.snapshot()
+    (one,) = plan(snapshot, POLICIES, Limits(evictable_gpus=0)).rejections
+    assert ("enough was taken" in explain(snapshot, one)) is is_told
+
+
 def beside(*, quota: int) -> Snapshot:
     """Return a node that A has whole, and B, which waits, below a queue with a goal."""
     queues = [Queue("all", quota=2, is_quota_only=True), Queue("a", "all")]

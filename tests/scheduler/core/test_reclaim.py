@@ -109,6 +109,21 @@ def mixed() -> Builder:
     return builder
 
 
+def sums() -> Builder:
+    """Return a department that would be at its share if a job went that gives nobody room.
+
+    Its sister has one GPU more than its share, and the rest of a node that the job has not.
+    """
+    queues = [Queue("x"), Queue("y"), Queue("a", "x"), Queue("s", "x"), Queue("b", "y")]
+    builder = cluster(*queues, nodes=4)
+    builder.runs([1], EIGHT, queue="a")
+    builder.runs([0], shape(gpu=7), queue="a")
+    builder.runs([3], EIGHT, queue="b")
+    builder.runs([2], EIGHT, queue="b")
+    builder.runs([0], ONE, queue="b", stays="for a reason")
+    return builder
+
+
 def just_over() -> Builder:
     """Return a node with two large jobs of A, whose quota is a little less."""
     builder = cluster(Queue("a", quota=7), Queue("b", quota=4))
@@ -165,6 +180,7 @@ PLANS: list[Case[Builder, str]] = [
         waiting(large_and_small(), (1, TWO)),
         "4:1→5 3:1→5",
     ),
+    Case("nobody only to make it fair", waiting(sums(), (1, EIGHT), queue="s"), "0:1→5"),
     Case("the last may be as large as it is", waiting(just_over(), (1, FOUR)), "1:1→2"),
     Case("for different pods as many as they need", mixed(), "7:1→8 6:1→8 5:1→8"),
     Case("whoever can be spared is", waiting(apart(), (1, FOUR)), "4:1→5 3:1→5 2:1→5 1:1→5"),

@@ -83,16 +83,24 @@ def does(town: Town, ranks: Sequence[int]) -> bool:
     return enough
 
 
+def leave_room(town: Town, ranks: Sequence[int]) -> bool:
+    """Say whether a set leaves room enough, whether it may be taken or not."""
+    for rank in ranks:
+        town.take(rank)
+    enough = town.has_room()
+    for rank in ranks:
+        town.spare(rank)
+    return enough
+
+
 def all_that_do(town: Town) -> Iterator[tuple[int, ...]]:
-    """Yield every set that does, and of which no part does."""
+    """Yield every set that does, and of which everybody is needed for there to be room."""
     count = len(town.people)
-    found: list[set[int]] = []
     for number in range(1, count + 1):
         for ranks in combinations(range(count), number):
-            if does(town, ranks) and not any(one < set(ranks) for one in found):
+            fewer = combinations(ranks, number - 1)
+            if does(town, ranks) and not any(leave_room(town, some) for some in fewer):
                 yield ranks
-            if does(town, ranks):
-                found.append(set(ranks))
 
 
 PEOPLE = st.builds(

@@ -290,6 +290,19 @@ async def test_a_promise_is_kept_when_the_place_is_left(house: House) -> None:
         assert house.api.where() == {"g0": "a"}
 
 
+async def test_a_promise_that_cannot_be_kept_is_taken_back(house: House) -> None:
+    """Once, and so nobody goes by it later."""
+    promised = pod("g0", "g", status={"nominatedNodeName": "a"})
+    house.api.put(node("a", gpu=1), pod("other", node="a"), group("g", minMember=1), promised)
+    async with house.leading():
+        await house.passes(1)
+        assert not house.api.get("Pod", "g0")["status"].get("nominatedNodeName")
+        house.api.wrote.clear()
+        house.api.put(pod("later"))
+        await house.passes(1)
+        assert "patch pods/status g0" not in house.api.said()
+
+
 @pytest.mark.parametrize("kind", ["Node", "Pod"])
 async def test_a_false_memory_is_found(house: House, kind: str) -> None:
     """What is known is compared with what would be known after a start."""

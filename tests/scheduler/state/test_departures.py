@@ -1,12 +1,13 @@
 """What whoever leaves is told: for whom, why, and how much work is lost."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scheduler.core.decision import Action, Eviction
 from scheduler.core.model import NONE
-from scheduler.state.departures import departure_of
+from scheduler.state.departures import departure_of, together
 from tests.support.case import Case, ids
 from tests.support.clusters import encoded, group, node, pod
 
@@ -18,13 +19,13 @@ LOST: list[Case[tuple[int, str], str]] = [
     Case("one second", (1, ""), "; 1 GPU-second since its start is lost"),
     Case("seconds", (119, ""), "; 119 GPU-seconds since its start are lost"),
     Case("minutes", (120, ""), "; 2 GPU-minutes since its start are lost"),
-    Case("minutes, cut", (7199, ""), "; 119 GPU-minutes since its start are lost"),
+    Case("minutes, rounded", (7199, ""), "; 120 GPU-minutes since its start are lost"),
     Case("hours", (7200, ""), "; 2 GPU-hours since its start are lost"),
     Case("why these", (0, "the oldest go first"), "; the oldest go first"),
     Case(
         "both",
         (8000, "the oldest go first"),
-        "; 2 GPU-hours since its start are lost; the oldest go first",
+        "; 2.2 GPU-hours since its start are lost; the oldest go first",
     ),
 ]
 
@@ -59,3 +60,14 @@ def test_who_leaves_for_nobody_is_told_too() -> None:
     """Stale units lose work as well."""
     words = "it has lacked some of its pods for too long; 5 GPU-seconds since its start are lost"
     assert told(NONE, work_lost=5) == words
+
+
+def test_what_a_unit_loses_step_by_step_is_told_at_once() -> None:
+    """For each claimant: all of it goes together, and so is what is lost counted."""
+    first = Eviction((1,), (4,), False, Action.RECLAIM, 0, 1000, 60)
+    more = replace(first, pods=(5,), work_lost=30)
+    other, whole = replace(first, claimant=2, pods=(6,)), replace(first, is_whole=True, pods=(7,))
+
+    found = together([first, other, more, whole])
+
+    assert found == [replace(first, pods=(4, 5), gpus=2000, work_lost=90), other, whole]

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from scheduler.core.decision import (
     Admission,
@@ -15,6 +16,7 @@ from scheduler.core.decision import (
 from scheduler.core.model import Cause, Verdict
 from scheduler.state.encode import Encoded
 from scheduler.state.orders import read_orders
+from tests.support.case import Case, ids
 from tests.support.clusters import JOBSET, encoded, group, jobset_pod, node, pod
 from trainer_kai.api.meta import Key
 
@@ -91,3 +93,43 @@ def test_what_stays_as_it_is_is_not_written() -> None:
     """And what is out of date is brought up to date, though nothing was decided."""
     assert read_orders(_gang({"a": 1}), _plan()).reserved == {}
     assert read_orders(_gang({"a": 1, "gone": 1}), _plan()).reserved == {Key("ns", "g"): _text(a=1)}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("nothing was decided", None, []),
+        Case("it found no room", Verdict.NO_CAPACITY, ["p"]),
+        Case("a bound of its queue is in the way", Verdict.EXCEEDS_LIMIT, ["p"]),
+        Case("one of its pods is made anew", Verdict.PODS_MISSING, []),
+    ],
+    ids=ids,
+)
+def test_what_was_promised_is_taken_back(case: Case[Verdict | None, list[str]]) -> None:
+    """Of a unit that was tried; whoever was promised nothing, or gets his place, is let alone."""
+    promised = {"nominatedNodeName": "a"}
+    pods = (pod("p", "g", status=promised), pod("q", "g", status=promised), pod("r", "g"))
+    found = encoded(node("a"), group("g"), *pods)
+    unit = found.units.index(Key("ns", "g"))
+    bound = Admission(unit, binds=(Placing(found.pods.index(Key("ns", "q")), 0),))
+    told = [] if case.given is None else [case.given]
+    rejections = tuple(
+        Rejection(unit, it, BarNumbers("x"), is_curable=False, wakes_on=frozenset()) for it in told
+    )
+
+    (orders,) = read_orders(found, _plan(bound, rejections=rejections)).units
+
+    assert [(it.pod.name, it.node) for it in orders.nominations] == [(it, "") for it in case.want]
+
+
+def test_of_a_unit_that_gets_nothing_too() -> None:
+    """There is nothing else to do for it."""
+    found = encoded(node("a"), group("g"), pod("p", "g", status={"nominatedNodeName": "a"}))
+    rejection = Rejection(
+        0, Verdict.FRAGMENTED, BarNumbers("x"), is_curable=False, wakes_on=frozenset()
+    )
+
+    (orders,) = read_orders(found, _plan(rejections=(rejection,))).units
+
+    assert orders.nominations == ((Key("ns", "p"), ""),)
+    assert (orders.binds, orders.hold, orders.let_go) == ((), None, None)

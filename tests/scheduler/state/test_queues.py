@@ -51,7 +51,7 @@ def _aims(goal: str | None) -> dict[str, Any]:
 
 _NO_GOAL = (
     "queue b: annotation trainer-kai.dev/reclaim-goal is 'Quota', and must be fair-share or "
-    "quota-only: it counts as the former"
+    "quota-only: it counts as fair-share"
 )
 
 # what a queue says of reclaim below it -> whether that ends at quotas, and what is told

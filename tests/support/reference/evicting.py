@@ -16,7 +16,17 @@ from tests.support.reference.trees import chunk, members, part_rank, satisfied, 
 from tests.support.reference.turns import next_unit, over_capacity, queue_rank, unit_rank
 from tests.support.reference.victims import in_order
 
-__all__ = ["MOST", "Block", "TooMany", "blocks_of", "evict", "first", "line_of", "take_back"]
+__all__ = [
+    "MOST",
+    "Block",
+    "TooMany",
+    "blocks_of",
+    "evict",
+    "first",
+    "line_of",
+    "queues_of",
+    "take_back",
+]
 
 MOST = 8  # candidates
 _CURABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
@@ -86,7 +96,7 @@ def _claim(
 ) -> list[Pod] | None:
     """Return who goes for a unit, nobody if what is left is enough; None if it gets nothing."""
     asked = _sum(chunk(unit.root))
-    known = _queues(cluster)
+    known = queues_of(cluster)
     if action == "reclaim" and not rights.has_claim(
         known[unit.queue], asked, is_fixed=not unit.preemptible
     ):
@@ -101,6 +111,9 @@ def _claim(
         raise TooMany
     line = in_order(cluster, line_of(cluster, found), asked)
 
+    def leaves_room(some: tuple[int, ...]) -> bool:
+        return not _would(cluster, unit, [line[rank] for rank in some])
+
     def does(some: tuple[int, ...]) -> bool:
         blocks = [line[rank] for rank in some]
         if action == "reclaim":
@@ -108,9 +121,9 @@ def _claim(
             may, is_fair = rights.take_all(known[unit.queue], asked, lost, Fraction(1))
             if not all(may) or not is_fair or not _comes_first(cluster, unit, asks, blocks):
                 return False
-        return not _would(cluster, unit, blocks)
+        return leaves_room(some)
 
-    some = first(len(line), does)
+    some = first(len(line), does, leaves_room)
     if some is None:
         return None
     assert not _try(cluster, unit, [line[rank] for rank in some])
@@ -125,20 +138,20 @@ def _may_go(cluster: Cluster, unit: Unit, action: str, block: Block) -> bool:
     if block.is_whole and any(is_protected(cluster, action, unit, one) for one in block.units):
         return False
     if action == "reclaim":
-        return _concerns(_queues(cluster), unit, _sum(pods), block)
+        return _concerns(queues_of(cluster), unit, _sum(pods), block)
     return block.queue == unit.queue and all(one.priority < unit.priority for one in block.units)
 
 
-def first(count: int, does: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...] | None:
-    """Return the first set that does and of which nobody can be spared."""
-    answers: dict[tuple[int, ...], bool] = {}
+def first(
+    count: int,
+    does: Callable[[tuple[int, ...]], bool],
+    leaves_room: Callable[[tuple[int, ...]], bool],
+) -> tuple[int, ...] | None:
+    """Return the first set that does and of which everybody is needed for there to be room."""
     for some in sorted(set_ for n in range(1, count + 1) for set_ in combinations(range(count), n)):
-        answers[some] = does(some)
-        if answers[some]:
+        if does(some):
             fewer = [tuple(rank for rank in some if rank != one) for one in some]
-            if not any(
-                rest and (answers[rest] if rest in answers else does(rest)) for rest in fewer
-            ):
+            if not any(rest and leaves_room(rest) for rest in fewer):
                 return some
     return None
 
@@ -176,7 +189,8 @@ def _concerns(
     return rights.comes_into_question(known[unit.queue], asked, known[block.queue])
 
 
-def _queues(cluster: Cluster) -> dict[str, rights.Queue]:
+def queues_of(cluster: Cluster) -> dict[str, rights.Queue]:
+    """Return the queues as the rules of reclaim see them."""
     known: dict[str, rights.Queue] = {}
     for name, queue in cluster.queues.items():
         known[name] = rights.Queue(

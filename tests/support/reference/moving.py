@@ -30,12 +30,11 @@ def move_all(cluster: Cluster, verdicts: dict[Unit, str]) -> Iterator[tuple[Unit
         line = line_of(cluster, [*_candidates(cluster, unit)])
         if len(line) > MOST:
             raise TooMany
-        some = first(
-            len(line),
-            lambda ranks, line=line, unit=unit: _settles(  # type: ignore[misc]
-                cluster, unit, [line[rank] for rank in ranks]
-            ),
-        )
+
+        def does(ranks: tuple[int, ...], line: list[Block] = line, unit: Unit = unit) -> bool:
+            return _settles(cluster, unit, [line[rank] for rank in ranks])
+
+        some = first(len(line), does, does)
         if some is not None:
             blocks = [line[rank] for rank in some]
             assert _settles(cluster, unit, blocks, keeps=True)

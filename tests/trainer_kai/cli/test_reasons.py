@@ -202,13 +202,22 @@ CASES: Final[list[Case[Change, Told]]] = [
         evicted('{"by": "trainer-kai", "why": "pods are lost", "at": "2026"}'),
         (
             State.SUSPENDED,
-            "Suspended: it was taken off its nodes: pods are lost. It goes on by itself",
+            (
+                "Suspended: it was taken off its nodes: pods are lost. It goes on by itself, "
+                "unless somebody else has suspended it, too"
+            ),
         ),
     ),
     Case(
         "it was evicted by somebody who writes it otherwise",
         evicted("[1]"),
-        (State.SUSPENDED, "Suspended: it was taken off its nodes: [1]. It goes on by itself"),
+        (
+            State.SUSPENDED,
+            (
+                "Suspended: it was taken off its nodes: [1]. It goes on by itself, unless somebody "
+                "else has suspended it, too"
+            ),
+        ),
     ),
     Case(
         "Kueue holds it",

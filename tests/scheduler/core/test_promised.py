@@ -1,0 +1,110 @@
+"""Who was promised a node: what others lost for him is his, unless somebody may take it."""
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core.check import violations
+from scheduler.core.model import Leaf
+from scheduler.core.plan import plan
+from scheduler.policies.registry import Choice, choose
+from tests.support.case import Case, ids
+from tests.support.snapshots import Builder, Node, Queue, shape
+
+POLICIES = choose(Choice())
+EIGHT = shape(gpu=8)
+PROMISED = replace(EIGHT, nominated=0)
+BESIDE = replace(EIGHT, nominated=3)
+
+
+def town(has: int, nodes: int = 3, goal: bool = False) -> Builder:
+    """Return a node that is free; A has another one, and B so much of a third.
+
+    As much is due to both: 12 of 24, once they want that much.
+    """
+    above = [Queue("above", is_quota_only=goal)]
+    queues = [Queue("a", "above"), Queue("b", "above"), *above]
+    builder = Builder([Node()] * nodes, queues)
+    builder.runs([1], EIGHT, queue="a")
+    builder.runs([2], shape(gpu=has), queue="b")
+    return builder
+
+
+def two(builder: Builder, queue: str = "b", like: object = PROMISED, **more: int) -> Builder:
+    """Let somebody of a queue wait for a node, unit 2, and behind him somebody of A, unit 3."""
+    builder.gang(1, EIGHT, queue=queue, **more)
+    builder.gang(1, replace(PROMISED, nominated=-1) if like is EIGHT else PROMISED, queue="a")
+    return builder
+
+
+def fixed(*, is_preemptible: bool = False) -> Builder:
+    """Let the one of A be one who cannot be preempted, while A has more than its share."""
+    builder = town(4, nodes=4)
+    builder.queues = [Queue("a", "above", quota=8), Queue("b", "above"), Queue("above", quota=-1)]
+    builder.runs([3], EIGHT, queue="a")
+    builder.gang(1, EIGHT, queue="b")
+    builder.gang(1, PROMISED, queue="a", is_preemptible=is_preemptible)
+    return builder
+
+
+def half() -> Builder:
+    """Let only one of two be promised a node that are both needed; there are two nodes."""
+    builder = town(5, nodes=4)
+    builder.gang(2, EIGHT, queue="b")
+    builder.unit(Leaf("default", 2, builder.pods(1, PROMISED) + builder.pods(1, EIGHT)), queue="a")
+    return builder
+
+
+def both() -> Builder:
+    """Let two be promised nodes of whom one is needed; there are two nodes."""
+    builder = town(5, nodes=4)
+    builder.gang(2, EIGHT, queue="b")
+    builder.unit(Leaf("default", 1, builder.pods(1, PROMISED) + builder.pods(1, BESIDE)), queue="a")
+    return builder
+
+
+def several() -> Builder:
+    """Let three be promised two nodes, the last one of the largest priority."""
+    builder = town(5, nodes=4)
+    builder.gang(2, EIGHT, queue="b")
+    for priority in (50, 50, 60):
+        builder.gang(1, PROMISED, queue="a", priority=priority)
+    return builder
+
+
+def gone() -> Builder:
+    """Let one be promised a node that somebody else has, while another one is free."""
+    builder = town(5)
+    builder.gang(1, EIGHT, queue="b")
+    builder.gang(1, replace(EIGHT, nominated=2), queue="a")
+    return builder
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(
+            "who was promised nothing comes behind the smaller share", two(town(5), like=EIGHT), [2]
+        ),
+        Case("who was promised a node comes before", two(town(5)), [3]),
+        Case("but not before one who is due as much", two(town(4)), [2]),
+        Case("unless those beside him take back no more than quotas", two(town(4, goal=True)), [3]),
+        Case("who is due as much goes before", fixed(is_preemptible=True), [3]),
+        Case("unless it could not be taken back", fixed(), [4]),
+        Case("of one queue, too", two(town(5), "a"), [3]),
+        Case("but not before a larger priority", two(town(5), "a", priority=60), [2]),
+        Case("a gang that was promised half of it waits its turn", half(), [2]),
+        Case("what comes on top was promised as well", both(), [3, 3]),
+        Case("of several the first in turn", several(), [5, 3]),
+        Case("another node will do where that is taken", gone(), [3]),
+    ],
+    ids=ids,
+)
+def test_who_goes_first(case: Case[Builder, list[int]]) -> None:
+    """Whoever gets a node, in order."""
+    snapshot = case.given.snapshot()
+
+    made = plan(snapshot, replace(POLICIES, actions=("allocate",)))
+
+    assert [one.unit for one in made.decisions] == case.want
+    assert list(violations(snapshot, made)) == []
