@@ -67,7 +67,7 @@ class Allocation:
         self.ledger: Final = Ledger(snapshot)
         self.placer: Final = Placer(self.ledger, policies)
         self.next: Final[dict[int, Step]] = {}
-        self._promised: Final = Promised(snapshot, due, self.usage, self._parts, self._asked)
+        self._promised: Final = Promised(snapshot, due, self.usage, self._asked)
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
@@ -172,46 +172,37 @@ class Allocation:
 
     def _round(self, rows: list[int], max_units: int | None) -> list[int]:
         """Give each unit a turn, and more to those that grow; return who failed."""
-        failed: list[int] = []
+        failed = []
         first = len(self.admissions)
-        turns = self.turns(rows)
-        self._promised.expect(rows)
+        turns = self._turns(rows)
         while (row := turns.pop()) is not None:
             if self._is_spent(max_units):
                 self.untried += 1
                 continue
+            self._attempts += 1
+            self._promised.had_turn(row)
             is_final = max_units is not None or len(self.admissions) == first
-            ahead = self._promised.ahead(row)
-            if not ahead:
-                key = self._turn(row, failed, is_final=is_final)
-                if key is not None:
-                    turns.push(key)
-                continue
-            turns.push(self.next[row].key)
-            for one in self._in_turn(ahead):
-                was = self.next[one].key
-                key = self._turn(one, failed, is_final=is_final)
-                turns.replace(self.snapshot.units[one].queue, was, key)
+            if not self._try(row, is_final=is_final):
+                failed.append(row)
+            elif self._goes_on(row):
+                self._expect([row])
+                turns.push(self.next[row].key)
         return failed
 
-    def _in_turn(self, rows: list[int]) -> Iterator[int]:
-        turns = self.turns(rows)
-        while (row := turns.pop()) is not None:
-            yield row
+    def _turns(self, rows: list[int]) -> Turns:
+        """Return the order in which units have their turns, where some were promised something."""
+        if not self._expect(rows):
+            return self.turns(rows)
+        line = by_queue((self.snapshot.units[row].queue, self.next[row].key) for row in rows)
+        is_early = self._promised.is_early
+        return Turns(self.snapshot.queues, self.keys.key, self._asked, line, is_early)
 
-    def _turn(self, row: int, failed: list[int], *, is_final: bool) -> UnitKeyOf | None:
-        """Give a unit its turn; return its place in its queue if it goes on."""
-        self._attempts += 1
-        self._promised.had_turn(row)
-        if not self._try(row, is_final=is_final):
-            failed.append(row)
-        elif self._goes_on(row):
-            self._promised.expect([row])
-            return self.next[row].key
-        return None
-
-    def _parts(self, row: int) -> Chunk:
-        return self.next[row].parts
+    def _expect(self, rows: list[int]) -> bool:
+        """Take note of those who were promised something; say whether there are any."""
+        promised = self._promised
+        return bool(promised) and promised.expect(
+            row for row in rows if promised.holds(self.next[row].parts)
+        )
 
     def _asked(self, row: int) -> Amounts:
         return self.next[row].amounts
@@ -284,7 +275,11 @@ class Allocation:
     def _step(self, row: int, parts: Chunk, progress: Progress, at: int) -> Step:
         shapes = self.placer.shapes(parts)
         amounts = self._amounts(parts, shapes, progress)
-        return Step(parts, amounts, shapes, self.key(row, at))
+        key = self.key(row, at)
+        if self._promised:  # before others, but not before a larger priority
+            first = min(1, len(key) - 1)
+            key = (*key[:first], not self._promised.holds(parts), *key[first:])
+        return Step(parts, amounts, shapes, key)
 
     def _amounts(self, parts: Chunk, asked: tuple[int, ...], progress: Progress) -> Amounts:
         """Return what a chunk adds to what its queue has: slots that are given up come off."""

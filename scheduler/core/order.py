@@ -112,12 +112,14 @@ class Turns:
         key: Callable[[int, Amounts], QueueKey],
         asked: Callable[[int], Amounts],
         units: dict[int, list[UnitKeyOf]],
+        is_early: Callable[[int, int], bool] | None = None,
     ) -> None:
         """Line up units, in order in each queue; *asked* is what one would take next.
 
-        The lists are given up.
+        The lists are given up. Queues come first that are *early*, by their best units.
         """
         self._key = key
+        self._is_early = is_early
         self._asked = asked
         self._parent = queues.parent
         self._units: Final = units
@@ -132,7 +134,9 @@ class Turns:
 
     def pop(self) -> int | None:
         """Take the unit whose turn it is; nothing if none is left."""
-        self._settle_last()
+        if self._last != NONE:
+            self._settle(self._last)
+            self._last = NONE
         queue = NONE
         while queue not in self._units:
             siblings = self._queues[queue]
@@ -148,32 +152,17 @@ class Turns:
 
     def touch(self, queue: int) -> None:
         """Look again at the places of a queue and all above it: what they have has changed."""
-        self._settle_last()
+        if self._last != NONE:
+            self._settle(self._last)
+            self._last = NONE
         while queue != NONE:
             siblings = self._queues.get(self._parent[queue], [])
             for i, (_, one) in enumerate(siblings):
                 if one == queue:
-                    self._look_again(siblings, i)
+                    siblings[i] = self._entry(queue)
+                    heapq.heapify(siblings)
                     break
             queue = self._parent[queue]
-
-    def replace(self, queue: int, key: UnitKeyOf, by: UnitKeyOf | None) -> None:
-        """Let a unit that had its turn before it was taken stand elsewhere in its queue, or go."""
-        self._settle_last()
-        units = self._units[queue]
-        units.remove(key)
-        units.extend([] if by is None else [by])
-        heapq.heapify(units)
-        self.touch(queue)
-
-    def _look_again(self, siblings: list[tuple[QueueKey, int]], at: int) -> None:
-        """Set right one of several places, or give it up if nobody waits below it."""
-        queue = siblings[at][1]
-        if self._units[queue] if queue in self._units else self._queues[queue]:
-            siblings[at] = self._entry(queue)
-        else:
-            del siblings[at]
-        heapq.heapify(siblings)
 
     def _announce(self, queue: int) -> None:
         """Let every queue on the way up know that something is below."""
@@ -199,12 +188,9 @@ class Turns:
         best = queue
         while best not in self._units:
             best = self._queues[best][0][1]
-        return self._key(queue, self._asked(self._units[best][0][-1])), queue
-
-    def _settle_last(self) -> None:
-        if self._last != NONE:
-            self._settle(self._last)
-            self._last = NONE
+        unit = self._units[best][0][-1]
+        key = self._key(queue, self._asked(unit))
+        return (key if self._is_early is None else (not self._is_early(queue, unit), *key)), queue
 
     def _settle(self, queue: int) -> None:
         """Set right the place of a queue, and of all above it."""

@@ -126,10 +126,10 @@ class Carrier:
         async with asyncio.TaskGroup() as group:
             binds = [group.create_task(self._bind(*it)) for it in orders.binds]
             promised = zip(orders.nominations, orders.uids, strict=True)
-            promises = [group.create_task(self._promise(*it, uid)) for it, uid in promised]
+            promises = {it: group.create_task(self._promise(*it, uid)) for it, uid in promised}
         if orders.departures:
             line.failures += not await self._send_off(
-                orders, is_promised=all(task.result() for task in promises)
+                orders, is_promised=all(task.result() for it, task in promises.items() if it.node)
             )
         if not all(task.result() for task in binds):
             line.failures += 1
@@ -170,10 +170,12 @@ class Carrier:
 
     def _stands(self, orders: UnitOrders) -> bool:
         """Say whether those are still there whom something is promised."""
-        found = [self._live.cluster.pods.get(it.pod) for it in orders.nominations]
+        pods = self._live.cluster.pods
+        promised = zip(orders.nominations, orders.uids, strict=True)
+        found = [(pods.get(it.pod), uid) for it, uid in promised if it.node]
         return all(
             pod is not None and pod.metadata.uid == uid and not pod.metadata.deletion_timestamp
-            for pod, uid in zip(found, orders.uids, strict=True)
+            for pod, uid in found
         )
 
     def _let_stay(self, orders: UnitOrders, some: tuple[Departure, ...]) -> None:

@@ -37,13 +37,10 @@ def two(builder: Builder, queue: str = "b", like: object = PROMISED, **more: int
     return builder
 
 
-def fixed(*, is_preemptible: bool = False) -> Builder:
-    """Let the one of A be one who cannot be preempted, while A has more than its share."""
-    builder = town(4, nodes=4)
-    builder.queues = [Queue("a", "above", quota=8), Queue("b", "above"), Queue("above", quota=-1)]
-    builder.runs([3], EIGHT, queue="a")
-    builder.gang(1, EIGHT, queue="b")
-    builder.gang(1, PROMISED, queue="a", is_preemptible=is_preemptible)
+def beside(priority: int) -> Builder:
+    """Let one of A wait as well, unit 4, who was promised nothing."""
+    builder = two(town(5))
+    builder.gang(1, EIGHT, queue="a", priority=priority)
     return builder
 
 
@@ -89,10 +86,10 @@ def gone() -> Builder:
         Case("who was promised a node comes before", two(town(5)), [3]),
         Case("but not before one who is due as much", two(town(4)), [2]),
         Case("unless those beside him take back no more than quotas", two(town(4, goal=True)), [3]),
-        Case("who is due as much goes before", fixed(is_preemptible=True), [3]),
-        Case("unless it could not be taken back", fixed(), [4]),
         Case("of one queue, too", two(town(5), "a"), [3]),
         Case("but not before a larger priority", two(town(5), "a", priority=60), [2]),
+        Case("who is before him in his queue goes first", beside(60), [4]),
+        Case("and nobody else of it", beside(50), [3]),
         Case("a gang that was promised half of it waits its turn", half(), [2]),
         Case("what comes on top was promised as well", both(), [3, 3]),
         Case("of several the first in turn", several(), [5, 3]),

@@ -13,7 +13,13 @@ from tests.support.reference.placing import place
 from tests.support.reference.things import Cluster, Leaf, Part, Pod, Unit
 from tests.support.reference.times import is_protected
 from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
-from tests.support.reference.turns import next_unit, over_capacity, queue_rank, unit_rank
+from tests.support.reference.turns import (
+    next_unit,
+    over_capacity,
+    queue_rank,
+    turn_rank,
+    unit_rank,
+)
 from tests.support.reference.victims import in_order
 
 __all__ = [
@@ -63,7 +69,9 @@ def take_back(
             ahead = [
                 chunk(one.root)
                 for one in before
-                if one in verdicts and one.queue == unit.queue and unit_rank(one) < unit_rank(unit)
+                if one in verdicts
+                and one.queue == unit.queue
+                and turn_rank(cluster, one) < turn_rank(cluster, unit)
             ]
             asks = [_sum(pods) for pods in [chunk(unit.root), *ahead]]
             gone = _claim(cluster, unit, action, asks, is_later=bool(losers), spared=taken)

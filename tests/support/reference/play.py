@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.support.reference.amounts import AXES
 from tests.support.reference.evicting import take_back
 from tests.support.reference.moving import move_all
 from tests.support.reference.placing import place
-from tests.support.reference.promised import ahead
+from tests.support.reference.promised import is_early
 from tests.support.reference.reading import read
 from tests.support.reference.shares import share_out
 from tests.support.reference.things import Cluster, Unit
 from tests.support.reference.trees import can_be, chunk, satisfied
-from tests.support.reference.turns import next_unit, over_capacity
+from tests.support.reference.turns import is_promised, next_unit, over_capacity
 
 __all__ = ["Outcome", "allocate"]
 
@@ -67,32 +68,21 @@ def allocate(
 
 def _round(cluster: Cluster, units: list[Unit], outcome: Outcome) -> list[Unit]:
     """Give turns until nobody is left; return who failed at last, with the verdict told."""
-    playing: list[Unit] = list(units)
-    failed: list[Unit] = []
+    playing, failed = list(units), []
+    are_promised = any(is_promised(cluster, unit) for unit in units)
+    early = partial(is_early, cluster, playing) if are_promised else None
     while playing:
-        unit = next_unit(cluster, playing)
-        first = ahead(cluster, unit, playing)
-        if not first:
-            _turn(cluster, unit, outcome, playing, failed)
-        while first:
-            one = next_unit(cluster, first)
-            first.remove(one)
-            _turn(cluster, one, outcome, playing, failed)
+        unit = next_unit(cluster, playing, early)
+        verdict = _attempt(cluster, unit)
+        if verdict:
+            outcome.unschedulable[unit.namespace, unit.name] = verdict
+            failed.append(unit)
+        else:
+            outcome.unschedulable.pop((unit.namespace, unit.name), None)
+            outcome.order.append((unit.namespace, unit.name))
+        if verdict or not unit.waits:
+            playing.remove(unit)
     return failed
-
-
-def _turn(
-    cluster: Cluster, unit: Unit, outcome: Outcome, playing: list[Unit], failed: list[Unit]
-) -> None:
-    verdict = _attempt(cluster, unit)
-    if verdict:
-        outcome.unschedulable[unit.namespace, unit.name] = verdict
-        failed.append(unit)
-    else:
-        outcome.unschedulable.pop((unit.namespace, unit.name), None)
-        outcome.order.append((unit.namespace, unit.name))
-    if verdict or not unit.waits:
-        playing.remove(unit)
 
 
 def _take_back(

@@ -1,21 +1,32 @@
 """Who is next, and who may have more: rules 18 to 20."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.support.reference.amounts import axes
 from tests.support.reference.shares import allocatable
 from tests.support.reference.things import Cluster, Pod, Queue, Unit
 from tests.support.reference.trees import chunk, standing
 
-__all__ = ["next_unit", "over_capacity", "queue_rank", "unit_rank"]
+__all__ = [
+    "Early",
+    "is_promised",
+    "next_unit",
+    "over_capacity",
+    "queue_rank",
+    "turn_rank",
+    "unit_rank",
+]
+
+Early: TypeAlias = Callable[[Queue, Unit], bool]
 
 
-def next_unit(cluster: Cluster, units: list[Unit]) -> Unit:
-    """Return whose turn it is."""
+def next_unit(cluster: Cluster, units: list[Unit], early: Early | None = None) -> Unit:
+    """Return whose turn it is; queues come first of which a unit makes them *early*."""
     tops = [queue for queue in cluster.queues.values() if not queue.parent]
-    found = _best_of(cluster, tops, units)
+    found = _best_of(cluster, tops, units, early)
     assert found is not None
     return found
 
@@ -35,21 +46,39 @@ def over_capacity(cluster: Cluster, unit: Unit, pods: list[Pod]) -> str:
     return ""
 
 
-def _best_of(cluster: Cluster, queues: list[Queue], units: list[Unit]) -> Unit | None:
+def _best_of(
+    cluster: Cluster, queues: list[Queue], units: list[Unit], early: Early | None
+) -> Unit | None:
     """Return the best unit below queues of one level."""
     candidates = []
     for queue in queues:
-        unit = _best_below(cluster, queue, units)
+        unit = _best_below(cluster, queue, units, early)
         if unit is not None:
-            candidates.append((queue_rank(cluster, queue, _sum(chunk(unit.root))), unit))
+            rank = queue_rank(cluster, queue, _sum(chunk(unit.root)))
+            candidates.append(((early is not None and not early(queue, unit), rank), unit))
     return min(candidates, key=lambda one: one[0])[1] if candidates else None
 
 
-def _best_below(cluster: Cluster, queue: Queue, units: list[Unit]) -> Unit | None:
+def _best_below(
+    cluster: Cluster, queue: Queue, units: list[Unit], early: Early | None
+) -> Unit | None:
     if queue.children:
-        return _best_of(cluster, queue.children, units)
+        return _best_of(cluster, queue.children, units, early)
     own = [unit for unit in units if unit.queue == queue.name]
-    return min(own, key=unit_rank) if own else None
+    return min(own, key=lambda one: turn_rank(cluster, one)) if own else None
+
+
+def turn_rank(cluster: Cluster, unit: Unit) -> tuple[Any, ...]:
+    """Return what orders the units of a queue that wait."""
+    priority, *others = unit_rank(unit)
+    return priority, not is_promised(cluster, unit), *others
+
+
+def is_promised(cluster: Cluster, unit: Unit) -> bool:
+    """Say whether a unit was promised nodes for all pods that it takes next."""
+    names = {machine.name for machine in cluster.machines}
+    pods = [pod for pod in chunk(unit.root) if not pod.later]
+    return bool(pods) and all(pod.nominated in names for pod in pods)
 
 
 def unit_rank(unit: Unit, stands: int | None = None) -> tuple[Any, ...]:
