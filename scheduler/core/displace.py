@@ -80,6 +80,7 @@ class Displacement:
         self.vain: Final = Vain(allocation)
         self.disruptions: Final = Disruptions(allocation.snapshot.budgets)
         self._losers: Final[set[int]] = set()
+        self._withheld: Final[set[int]] = set()  # who claims nothing, for enough was taken
         # By what is asked for: pods by shape, and whether nobody else matters to any of them.
         self._wanted: Final[dict[tuple[int, ...], tuple[dict[int, int], bool]]] = {}
         self._seatings: Final[dict[int, Seating]] = {}
@@ -197,7 +198,8 @@ class Displacement:
                 turns.touch(queue)
 
     def _withhold(self, claimants: Collection[int]) -> None:
-        self.stats["withheld"] = len(claimants)
+        self._withheld.update(claimants)
+        self.stats["withheld"] = len(self._withheld)
         for row in claimants:
             self.vain.keep(row, Kept(is_withheld=True))
 

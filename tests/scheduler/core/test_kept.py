@@ -243,6 +243,7 @@ def test_who_could_claim_nothing_is_not_told_so(quota: int, priority: int, is_to
     snapshot = builder.snapshot()
     (one,) = plan(snapshot, POLICIES, Limits(evictable_gpus=0)).rejections
     assert ("enough was taken" in explain(snapshot, one)) is is_told
+    assert plan(snapshot, POLICIES, Limits(evictable_gpus=0)).stats.withheld == is_told
 
 
 def beside(*, quota: int) -> Snapshot:
