@@ -5,7 +5,7 @@ in which nobody gets anything: then nothing has changed since anybody's last tur
 of it is true of the end.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from scheduler.core.chunks import (
@@ -85,10 +85,12 @@ class Allocation:
             if len(self.admissions) == before or self._is_spent(max_units):
                 return
 
-    def turns(self, rows: Iterable[int]) -> Turns:
-        """Return the order in which some units have their turns."""
+    def turns(
+        self, rows: Iterable[int], is_early: Callable[[int, int], bool] | None = None
+    ) -> Turns:
+        """Return the order in which some units have their turns; *early* queues come first."""
         line = by_queue((self.snapshot.units[row].queue, self.next[row].key) for row in rows)
-        return Turns(self.snapshot.queues, self.keys.key, self._asked, line)
+        return Turns(self.snapshot.queues, self.keys.key, self._asked, line, is_early)
 
     def key(self, row: int, at: int) -> UnitKeyOf:
         """Return the place in its queue of a unit that stands so."""
@@ -174,7 +176,7 @@ class Allocation:
         """Give each unit a turn, and more to those that grow; return who failed."""
         failed = []
         first = len(self.admissions)
-        turns = self._turns(rows)
+        turns = self.turns(rows, is_early=self._promised.is_early if self._expect(rows) else None)
         while (row := turns.pop()) is not None:
             if self._is_spent(max_units):
                 self.untried += 1
@@ -188,14 +190,6 @@ class Allocation:
                 self._expect([row])
                 turns.push(self.next[row].key)
         return failed
-
-    def _turns(self, rows: list[int]) -> Turns:
-        """Return the order in which units have their turns, where some were promised something."""
-        if not self._expect(rows):
-            return self.turns(rows)
-        line = by_queue((self.snapshot.units[row].queue, self.next[row].key) for row in rows)
-        is_early = self._promised.is_early
-        return Turns(self.snapshot.queues, self.keys.key, self._asked, line, is_early)
 
     def _expect(self, rows: list[int]) -> bool:
         """Take note of those who were promised something; say whether there are any."""

@@ -241,9 +241,10 @@ def test_who_could_claim_nothing_is_not_told_so(quota: int, priority: int, is_to
     builder.runs([0], ONE, queue="b")
     builder.gang(1, ONE, queue="b", priority=priority)
     snapshot = builder.snapshot()
-    (one,) = plan(snapshot, POLICIES, Limits(evictable_gpus=0)).rejections
+    made = plan(snapshot, POLICIES, Limits(evictable_gpus=0))
+    (one,) = made.rejections
     assert ("enough was taken" in explain(snapshot, one)) is is_told
-    assert plan(snapshot, POLICIES, Limits(evictable_gpus=0)).stats.withheld == is_told
+    assert made.stats.withheld == is_told
 
 
 def beside(*, quota: int) -> Snapshot:

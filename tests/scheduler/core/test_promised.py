@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.check import violations
-from scheduler.core.model import Leaf
+from scheduler.core.model import Leaf, Shape
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
@@ -30,10 +30,10 @@ def town(has: int, nodes: int = 3, goal: bool = False) -> Builder:
     return builder
 
 
-def two(builder: Builder, queue: str = "b", like: object = PROMISED, **more: int) -> Builder:
+def two(builder: Builder, queue: str = "b", like: Shape = PROMISED, **more: int) -> Builder:
     """Let somebody of a queue wait for a node, unit 2, and behind him somebody of A, unit 3."""
     builder.gang(1, EIGHT, queue=queue, **more)
-    builder.gang(1, replace(PROMISED, nominated=-1) if like is EIGHT else PROMISED, queue="a")
+    builder.gang(1, like, queue="a")
     return builder
 
 
