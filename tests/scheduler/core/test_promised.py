@@ -37,9 +37,17 @@ def two(builder: Builder, queue: str = "b", like: Shape = PROMISED, **more: int)
     return builder
 
 
+def wide() -> Builder:
+    """Return three nodes that are free; somebody of B, unit 2, wants two: more than is due."""
+    builder = town(5, nodes=5)
+    builder.gang(2, EIGHT, queue="b")
+    return builder
+
+
 def beside(priority: int) -> Builder:
-    """Let one of A wait as well, unit 4, who was promised nothing."""
-    builder = two(town(5))
+    """Let one of A be promised a node, unit 3, and beside him one wait who was not, unit 4."""
+    builder = wide()
+    builder.gang(1, PROMISED, queue="a")
     builder.gang(1, EIGHT, queue="a", priority=priority)
     return builder
 
@@ -53,18 +61,16 @@ def half() -> Builder:
 
 
 def both() -> Builder:
-    """Let two be promised nodes of whom one is needed; there are two nodes."""
-    builder = town(5, nodes=4)
-    builder.gang(2, EIGHT, queue="b")
+    """Let two pods of a unit be promised nodes, of which it needs one."""
+    builder = wide()
     builder.unit(Leaf("default", 1, builder.pods(1, PROMISED) + builder.pods(1, BESIDE)), queue="a")
     return builder
 
 
 def several() -> Builder:
-    """Let three be promised two nodes, the last one of the largest priority."""
-    builder = town(5, nodes=4)
-    builder.gang(2, EIGHT, queue="b")
-    for priority in (50, 50, 60):
+    """Let two be promised nodes, the last one of the largest priority."""
+    builder = wide()
+    for priority in (50, 60):
         builder.gang(1, PROMISED, queue="a", priority=priority)
     return builder
 
@@ -88,11 +94,11 @@ def gone() -> Builder:
         Case("unless those beside him take back no more than quotas", two(town(4, goal=True)), [3]),
         Case("of one queue, too", two(town(5), "a"), [3]),
         Case("but not before a larger priority", two(town(5), "a", priority=60), [2]),
-        Case("who is before him in his queue goes first", beside(60), [4]),
-        Case("and nobody else of it", beside(50), [3]),
+        Case("who is before him in his queue goes first", beside(60), [4, 3]),
+        Case("and nobody else of it", beside(50), [3, 2]),
         Case("a gang that was promised half of it waits its turn", half(), [2]),
         Case("what comes on top was promised as well", both(), [3, 3]),
-        Case("of several the first in turn", several(), [5, 3]),
+        Case("so do several of one queue, in turn", several(), [4, 3]),
         Case("another node will do where that is taken", gone(), [3]),
     ],
     ids=ids,
