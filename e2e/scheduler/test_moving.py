@@ -1,6 +1,7 @@
 """Room that is there, but not in one place: a TrainJob moves for it, and loses nothing by it."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from e2e.cluster.resources import PODS, TRAINJOBS, Obj
@@ -23,19 +24,21 @@ from e2e.scheduler.teams import (
 )
 
 _TIMES: Final = 5
+_USER: Final = "somebody"  # who applies, and so is known to have changed something
 _LONG_ENOUGH_S: Final = 3.0  # for several plans
 _SECOND_S: Final = 1.0  # in which two objects are equally old
 
 
-async def scatter(house: House, room: str, seen: Timeline, small: str) -> None:
+async def scatter(house: House, room: str, seen: Timeline, small: str) -> Obj:
     """Let somebody have 2 GPUs of the node where "large" has none: neither has 8 left."""
     filler = f"beside-{small}"
     await submit(house.cluster, room, Job(filler, room, 1, "2s", gpus=5))
     await seen.until(on_nodes(filler, 1), "one node is full")
-    await submit(house.cluster, room, Job(small, room, 1, gpus=2))
+    manifest = await submit(house.cluster, room, Job(small, room, 1, gpus=2), _USER)
     await seen.until(on_nodes(small, 1), f"{small} runs")
     await seen.until(complete(filler), "the room beside the larger one is free again")
     assert where(seen.state, "large") != where(seen.state, small)
+    return manifest
 
 
 async def settle(house: House, room: str, seen: Timeline) -> None:
@@ -118,6 +121,53 @@ async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
     assert [suspensions(history, it) for it in smalls] == [1] * _TIMES
     assert [resumptions(history, it) for it in smalls] == [1] * _TIMES
     assert suspensions(history, "large") == 0
+
+
+async def test_what_was_kept_does_not_come_back(battered: House, cell: str) -> None:
+    """Its user suspends it while it moves, and resumes it when others have that place."""
+    cluster = battered.cluster
+    await make_queue(cluster, cell, 16)
+    await offer(battered, cell, "on")
+    async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
+        await settle(battered, cell, seen)
+        theirs = await scatter(battered, cell, seen, "small")
+        await submit(cluster, cell, Job("claim", cell, 1, gpus=8))
+        await seen.until(is_suspended("small"), "it moves")
+        await battered.scheduler.kill()
+        assert _is_kept(seen.state)
+        theirs["spec"]["suspend"] = True
+        await cluster.api.apply(theirs, _USER)
+        await submit(cluster, cell, Job("rival", cell, 1, gpus=5))
+        await battered.scheduler.start()
+        await seen.until(on_nodes("claim", 1), "there is a whole node", 60)
+        await seen.until(on_nodes("rival", 1), "and the place that was kept is another's")
+        await seen.until(lambda state: not _is_kept(state), "that is written on its group")
+
+        theirs["spec"]["suspend"] = False
+        await cluster.api.apply(theirs, _USER)
+        await seen.until(_waits("small"), "it is resumed, and there is no room")
+        await asyncio.sleep(_LONG_ENOUGH_S)
+        assert not where(seen.state, "small")
+        await cluster.api.delete(TRAINJOBS, cell, "rival")
+        await seen.until(on_nodes("small", 1), "it runs when there is room again")
+        history = seen.history()
+    assert [suspensions(history, it) for it in ("claim", "rival", "large")] == [0, 0, 0]
+
+
+def _is_kept(state: State) -> bool:
+    groups = [it for key, it in state.items() if key.resource == PODGROUPS]
+    return any("trainer-kai.dev/reserved" in it["metadata"]["annotations"] for it in groups)
+
+
+def _waits(name: str) -> Callable[[State], bool]:
+    """Look for a pod that nobody has placed."""
+
+    def is_there(state: State) -> bool:
+        pods = [it for key, it in state.items() if key.resource == PODS]
+        names = [it["metadata"]["name"] for it in pods if "nodeName" not in it["spec"]]
+        return any(it.startswith(f"{name}-") for it in names)
+
+    return is_there
 
 
 def _runs(pod: Obj, name: str) -> bool:

@@ -171,13 +171,10 @@ Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers
 
 
 class Futile(IntEnum):
-    """Why nothing that others give back is of use to a unit."""
+    """Why a unit that would get what others give back, were it dealt out anew, takes nothing."""
 
-    NODES = 0  # none matches, whatever room there is
-    SIZE = 1  # there is no room for it even with nobody else there
-    LIMIT = 2  # it alone would pass it
-    QUOTA = 3  # it cannot be preempted, and would pass it
-    SHARE = 4  # its queue would have more than is due to it
+    QUOTA = 0  # it cannot be preempted, and would pass it
+    SHARE = 1  # its queue would have more than is due to it
 
 
 class HeldUp(NamedTuple):
@@ -198,6 +195,7 @@ class Kept(NamedTuple):
     until: int = 0  # before when it may not, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that let too few pods go
     goals: tuple[int, ...] = ()  # queues below which nothing is taken back beyond quotas
+    unbounded: tuple[int, ...] = ()  # queues that owe nothing back, whatever they have
     held_up: HeldUp | None = None
     is_cut: bool = False  # not everybody was looked at who could lose something
     is_withheld: bool = False  # nobody was, because enough was taken for now

@@ -47,9 +47,6 @@ _OBSTACLES: Final = {
     Obstacle.SPREAD: ("would make its spread uneven", "would make its spread uneven"),
 }
 _IN_VAIN: Final = {
-    Futile.NODES: "no node takes its pods, whatever room there is",
-    Futile.SIZE: "there is no room for it even with nobody else there",
-    Futile.LIMIT: "it is more than a limit of its queues",
     Futile.QUOTA: "a quota of its queues has no room for more that cannot be preempted",
     Futile.SHARE: "its queue would have more than its fair share",
 }

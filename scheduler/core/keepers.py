@@ -88,6 +88,7 @@ def both(one: Kept, other: Kept) -> Kept:
         until=earlier.until,
         budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
         goals=tuple(sorted({*one.goals, *other.goals})),
+        unbounded=tuple(sorted({*one.unbounded, *other.unbounded})),
         held_up=one.held_up or other.held_up,
         is_cut=one.is_cut or other.is_cut,
         is_withheld=one.is_withheld or other.is_withheld,

@@ -32,6 +32,9 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
         name = snapshot.queues.names[queue]
         goal = "its reclaim-goal is quota-only"
         yield f"Below queue {name} nothing is taken back beyond quotas: {goal}"
+    for queue in kept.unbounded[:_MOST_TOLD]:
+        name = snapshot.queues.names[queue]
+        yield f"Queue {name} owes nothing back: its quota has no bound"
     if kept.is_cut:
         yield "Not all that others could give back was looked at: that ended at a limit"
     if kept.is_withheld:

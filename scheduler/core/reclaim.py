@@ -51,7 +51,9 @@ class Reclaim:
         def why_kept() -> Kept:
             staying = self._made.vain.staying.keys() - stock.all.keys() - {claim.queue}
             others = [q for q in staying if rights.concerns(q)]
-            return self._made.why_kept(row, Action.RECLAIM, [*queues, *others])
+            unbounded = tuple(sorted(rights.unbounded(stock.all)))
+            kept = self._made.why_kept(row, Action.RECLAIM, [*queues, *others])
+            return kept._replace(unbounded=unbounded)
 
         def most(kind: Kind) -> int:
             return stock.most(rights, queues, kind)

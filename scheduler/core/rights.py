@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model import NONE, UNBOUND, Floats, Ints, Queues
+from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Ints, Kind, Queues
 from scheduler.core.share import allocatable_share
 from scheduler.core.usage import Amounts, Usage, parting
 
@@ -102,6 +102,14 @@ class Rights:
         """Return the queues whose goals alone keep others of some out of question."""
         others = [q for q in queues if q != self.claim.queue] if self.bounds.has_goals else []
         return {self.bounds.parent[self.pair(q)[0]] for q in others if self._is_barred(q)}
+
+    def unbounded(self, queues: Iterable[int]) -> set[int]:
+        """Return the queues that have GPUs, or else what is asked for, and owe none of it back."""
+        asked = self.claim.amounts
+        kinds = [Kind.GPU] if asked[Kind.GPU] else [kind for kind in KINDS if asked[kind]]
+        compared = {self.pair(q)[1] for q in queues if q != self.claim.queue}
+        has, share = self.usage.allocated, self.bounds.share
+        return {q for q in compared if any(has[q][k] and share[q][k] == math.inf for k in kinds)}
 
     def pair(self, queue: int) -> tuple[int, int]:
         """Return the claimant's and another queue just below the one they have in common."""

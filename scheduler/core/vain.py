@@ -20,7 +20,7 @@ from scheduler.core.feasible import MOVING
 from scheduler.core.keepers import both, staying
 from scheduler.core.model import Verdict
 
-__all__ = ["Vain"]
+__all__ = ["Vain", "could_have_room"]
 
 _OF_OTHERS: Final = frozenset(obstacle for obstacle, _, _ in MOVING)  # gone when their pods are
 
@@ -86,17 +86,21 @@ class Vain:
         return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
 
     def _futile(self, row: int) -> Futile | None:
-        """Return why nothing that others give back is of use to a unit, where that is known."""
+        """Return why a unit takes nothing itself, where that is known."""
         rejection = self._allocation.rejections.get(row)
-        numbers = rejection.numbers if rejection else None
-        if isinstance(numbers, QuotaNumbers) and rejection is not None:
-            if rejection.verdict == Verdict.NON_PREEMPTIBLE_OVER_QUOTA:
-                return Futile.QUOTA
-            is_too_large = any(it.asked > it.bound for it in (numbers, *numbers.others))
-            return Futile.LIMIT if is_too_large else None
-        if isinstance(numbers, NodeNumbers) and not numbers.counts.keys() & _OF_OTHERS:
-            if not numbers.is_curable:
-                return Futile.NODES
-            if numbers.seats < numbers.left:
-                return Futile.SIZE
+        if rejection is not None and rejection.verdict == Verdict.NON_PREEMPTIBLE_OVER_QUOTA:
+            return Futile.QUOTA
         return Futile.SHARE if self._kept.get(row, NOTHING).is_undue else None
+
+
+def could_have_room(rejection: Rejection) -> bool:
+    """Say whether there would be room for a unit that waits, were enough of the others gone.
+
+    If not, what others give back is of no use to it, and nobody has to leave that to it.
+    """
+    numbers = rejection.numbers
+    if isinstance(numbers, QuotaNumbers) and rejection.verdict == Verdict.EXCEEDS_LIMIT:
+        return all(it.asked <= it.bound for it in (numbers, *numbers.others))
+    if isinstance(numbers, NodeNumbers) and not numbers.counts.keys() & _OF_OTHERS:
+        return numbers.is_curable and numbers.seats >= numbers.left
+    return True

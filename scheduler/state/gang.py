@@ -45,6 +45,7 @@ class Gang:
         "group",
         "heads",
         "is_awaited",
+        "is_forsaken",
         "is_listed",
         "is_promised",
         "is_sound",
@@ -78,6 +79,8 @@ class Gang:
         self.comes_back: Final = self.is_awaited or (
             bool(self.coming_back) and origin.runs_again is None and not self.is_suspended
         )
+        # Somebody else has suspended it, or it is over: what it holds is let go, for good.
+        self.is_forsaken: Final = bool(self.coming_back) and origin.runs_again is False
         self.is_promised = False  # a node, to one that waits, or that is moved
         self.is_listed = False  # it wants or has anything
         self.said = _NOTHING
@@ -133,8 +136,10 @@ class Gang:
         states = (THERE,) if self.is_suspended else (WAITING, GATED, THERE)
         if self.comes_back:
             states = (*states, RELEASING, STUCK)
-        self.is_listed = self.is_awaited or any(
-            row[state] for row in self.heads.values() for state in states
+        self.is_listed = (
+            self.is_awaited
+            or self.is_forsaken
+            or any(row[state] for row in self.heads.values() for state in states)
         )
 
     def of(self, leaf: str, state: int) -> int:

@@ -117,7 +117,10 @@ def _suspended(found: Found) -> Reason | None:
     if job is None or not job.spec.suspend:
         if job is not None and jobset is not None and jobset.spec.suspend:
             name = jobset.metadata.name
-            sentence = f"its JobSet is suspended. It goes on when spec.suspend of {name} is false"
+            sentence = (
+                f"its JobSet is suspended, though spec.suspend of {name} is false. "
+                "It goes on when Trainer resumes it; if that fails an event of the job says why"
+            )
             return Reason(Title.SUSPENDED, sentence)
         return None
     since = _condition(job.status.conditions, "Suspended")

@@ -274,13 +274,20 @@ def test_a_goal_that_changes_nothing_is_not_told() -> None:
         assert "reclaim-goal" not in said(builder.snapshot(), 1)[1]
 
 
+def test_a_queue_without_a_bound_is_told() -> None:
+    """It owes nothing back; one that has none of what is asked for is not named."""
+    queues = [Queue("a", quota=NONE), Queue("idle", quota=NONE), Queue("b", quota=2)]
+    builder = Builder([Node(gpu=2)], queues)
+    for _ in range(2):
+        builder.runs([0], ONE, queue="a")
+    builder.runs([0], shape(), queue="idle")
+    builder.gang(1, ONE, queue="b")
+    words = "Queue a owes nothing back: its quota has no bound"
+    assert said(builder.snapshot(), 3) == ("NoCapacity", words)
+
+
 # what else is known of who stands before, which asks for eight of a node -> why it cannot have them
 FRONT: list[Case[dict[str, Any], str]] = [
-    Case(
-        "what it selects", {"any_of": ELSEWHERE}, "no node takes its pods, whatever room there is"
-    ),
-    Case("twice", {"number": 2}, "there is no room for it even with nobody else there"),
-    Case("a limit", {"limit": 7}, "it is more than a limit of its queues"),
     Case(
         "a quota",
         {"is_preemptible": False},
@@ -293,13 +300,10 @@ FRONT: list[Case[dict[str, Any], str]] = [
 @pytest.mark.parametrize("case", FRONT, ids=ids)
 def test_that_who_stands_before_waits_in_vain_is_told(case: Case[dict[str, Any], str]) -> None:
     """To who is behind, for it may wait for ever."""
-    front = dict(case.given)
-    queues = [Queue("a", quota=4), Queue("b", quota=4, limit=front.pop("limit", NONE))]
-    builder = Builder([Node(labels=(0,))], queues)
+    builder = Builder([Node()], [Queue("a", quota=4), Queue("b", quota=4)])
     for queue in ("a", "a", "a", "b"):
         builder.runs([0, 0], ONE, queue=queue)
-    eight = shape(gpu=8, any_of=front.pop("any_of", ()))
-    builder.gang(front.pop("number", 1), eight, queue="b", **front)
+    builder.gang(1, shape(gpu=8), queue="b", **case.given)
     builder.gang(1, shape(gpu=2), queue="b")
     text = said(builder.snapshot(), 5)[1]
     assert f" and cannot have it: {case.want}. It has its turn once that one starts, " in text

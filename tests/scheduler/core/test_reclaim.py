@@ -9,7 +9,7 @@ import pytest
 from scheduler.core.check import violations
 from scheduler.core.decision import Futile, HeldUp, Plan
 from scheduler.core.explain import explain
-from scheduler.core.model import Cause, Leaf, Require, Slot, Snapshot
+from scheduler.core.model import NONE, Cause, Leaf, Require, Shape, Slot, Snapshot
 from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
@@ -277,22 +277,38 @@ def test_who_has_grown_is_not_before_others_any_more() -> None:
     assert told(answer) == "7:1→8 6:1→9 5:1→10"
 
 
-@pytest.mark.parametrize(
-    ("asked", "held_up"),
-    [(8, HeldUp(4, (1000, 2**30, 8000), Futile.NODES)), (4, None)],
-    ids=["too much", "its"],
-)
-def test_who_stands_before_it_is_told(asked: int, held_up: HeldUp | None) -> None:
-    """It waits for no node there is, and what is given back would be for others than B."""
-    builder = Builder([Node(labels=(0,))], [Queue("a", quota=4), Queue("b", quota=4)])
+def beside_two(ahead: Shape = EIGHT, number: int = 1, limit: int = NONE) -> Builder:
+    """Return a node of A and B, who are due the same; of B some wait, and one behind them."""
+    builder = Builder([Node(labels=(0,))], [Queue("a", quota=4), Queue("b", quota=4, limit=limit)])
     for queue in ("a", "a", "a", "b"):
         builder.runs([0], TWO, queue=queue)
-    nowhere = shape(gpu=asked, any_of=(((Require(0, frozenset({1})),),),))
-    answer = plan(waiting(builder, (1, nowhere), (1, TWO)).snapshot(), POLICIES)
-    assert told(answer) == ("" if held_up else "2:1→5")
-    assert [it.kept.held_up for it in answer.rejections if it.unit == 5] == [held_up] * bool(
-        held_up
-    )
+    return waiting(builder, (number, ahead), (1, TWO))
+
+
+def test_who_stands_before_it_is_told() -> None:
+    """What is given back would be for others than B, if not for who asks for more than is due."""
+    answer = plan(beside_two().snapshot(), POLICIES)
+    assert told(answer) == ""
+    held_up = HeldUp(4, (1000, 2**30, 8000), Futile.SHARE)
+    assert [it.kept.held_up for it in answer.rejections if it.unit == 5] == [held_up]
+
+
+ELSEWHERE = (((Require(0, frozenset({1})),),),)
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        beside_two(shape(gpu=8, any_of=ELSEWHERE)),
+        beside_two(shape(gpu=80)),
+        beside_two(number=2),
+        beside_two(limit=7),
+    ],
+    ids=["it selects no node", "more than a node", "more than there are", "more than a limit"],
+)
+def test_who_could_never_have_the_room_is_not_before_others(builder: Builder) -> None:
+    """One mistake does not keep a team from what is due to it."""
+    assert told(plan(builder.snapshot(), POLICIES)) == "2:1→5"
 
 
 def test_after_so_many_trials_nothing_is_taken() -> None:

@@ -263,3 +263,19 @@ def test_what_is_left_is_still_known() -> None:
 
     assert {leaf: it.until for leaf, it in coming_back(text).items()} == {other: held["until"]}
     assert coming_back(text)[other].like is not None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [[trainjob({})], [trainjob({}), *pods(meta=GOING, node="n")], [jobset("Completed")]],
+    ids=["its user suspends it", "while its pods are going", "it is over"],
+)
+def test_what_nobody_comes_back_to_is_let_go_for_good(given: list[Fields]) -> None:
+    """Or it would be held once more when its user resumes it, though others are there by then."""
+    found = known(moved(), jobset(), trainjob(), *given)
+
+    made_of_it = plan(found.snapshot, choose(Choice()))
+    [order] = read_orders(found, made_of_it).units
+
+    assert (order.group, order.hold, order.let_go) == (Key("ns", "g"), None, "")
+    assert (order.binds, order.departures, made_of_it.rejections) == ((), (), ())

@@ -17,6 +17,7 @@ Told: TypeAlias = tuple[str, ...]
 
 GROUP: Final = f"pg-job-{UID}"
 NODE: Final = {"nodeName": "node-1"}
+RESUMED = "It goes on by itself, unless somebody else has suspended it, too"
 
 
 def by_another(scene: Scene) -> None:
@@ -47,6 +48,12 @@ def evicted(record: str) -> Change:
         scene.change(suspend=True)
 
     return change
+
+
+def not_resumed(scene: Scene) -> None:
+    """Have its JobSet suspended, as nobody wishes any more."""
+    scene.jobset["spec"]["suspend"] = True
+    scene.change(suspend=False)
 
 
 def of_kueue(scene: Scene) -> None:
@@ -198,26 +205,25 @@ CASES: Final[list[Case[Change, Told]]] = [
         ),
     ),
     Case(
-        "it was evicted",
-        evicted('{"by": "trainer-kai", "why": "pods are lost", "at": "2026"}'),
+        "Trainer did not resume it yet",
+        not_resumed,
         (
             State.SUSPENDED,
             (
-                "Suspended: it was taken off its nodes: pods are lost. It goes on by itself, "
-                "unless somebody else has suspended it, too"
+                "Suspended: its JobSet is suspended, though spec.suspend of job is false. "
+                "It goes on when Trainer resumes it; if that fails an event of the job says why"
             ),
         ),
     ),
     Case(
+        "it was evicted",
+        evicted('{"by": "trainer-kai", "why": "pods are lost", "at": "2026"}'),
+        (State.SUSPENDED, f"Suspended: it was taken off its nodes: pods are lost. {RESUMED}"),
+    ),
+    Case(
         "it was evicted by somebody who writes it otherwise",
         evicted("[1]"),
-        (
-            State.SUSPENDED,
-            (
-                "Suspended: it was taken off its nodes: [1]. It goes on by itself, unless somebody "
-                "else has suspended it, too"
-            ),
-        ),
+        (State.SUSPENDED, f"Suspended: it was taken off its nodes: [1]. {RESUMED}"),
     ),
     Case(
         "Kueue holds it",
