@@ -35,6 +35,7 @@ from scheduler.core.numbers import node_numbers
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.place import Failure, Placer
 from scheduler.core.policy import Policies, Refusal
+from scheduler.core.possible import Possible
 from scheduler.core.promised import Promised
 from scheduler.core.usage import Amounts, Usage
 
@@ -66,6 +67,7 @@ class Allocation:
         self.keys: Final = QueueKeys(snapshot.queues, self.usage, due, snapshot.total)
         self.ledger: Final = Ledger(snapshot)
         self.placer: Final = Placer(self.ledger, policies)
+        self._possible: Final = Possible(self.placer, self.usage)
         self.next: Final[dict[int, Step]] = {}
         self._promised: Final = Promised(snapshot, due, self.usage, self._asked)
         self._progress: dict[int, Progress] = {}
@@ -273,7 +275,8 @@ class Allocation:
         if self._promised:  # before others, but not before a larger priority
             first = min(1, len(key) - 1)
             key = (*key[:first], not self._promised.holds(parts), *key[first:])
-        return Step(parts, amounts, shapes, key)
+        could = self._possible.could_have_room(self.snapshot.units[row].queue, amounts, shapes)
+        return Step(parts, amounts, shapes, (not could, *key))
 
     def _amounts(self, parts: Chunk, asked: tuple[int, ...], progress: Progress) -> Amounts:
         """Return what a chunk adds to what its queue has: slots that are given up come off."""

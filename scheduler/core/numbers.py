@@ -11,7 +11,7 @@ from scheduler.core.ledger import Ledger
 from scheduler.core.model import NONE, Bools, Ints, Shape, Slot, Snapshot, Verdict
 from scheduler.core.place import Failure
 
-__all__ = ["node_numbers"]
+__all__ = ["node_numbers", "seats"]
 
 
 def node_numbers(
@@ -48,7 +48,7 @@ def node_numbers(
         largest={r: int(here[:, r].max(initial=0)) for r, _ in asked},
         room={r: int(np.maximum(here[:, r], 0).sum()) for r, _ in asked},
         left=alike,
-        seats=_seats(whole - (before - after), field.shape),
+        seats=seats(whole - (before - after), field.shape),
         is_curable=Obstacle.ROOM in counts,
     )
 
@@ -140,7 +140,7 @@ def _alike(ledger: Ledger, shapes: tuple[int, ...], failure: Failure) -> int:
     return sum([one in same for one in rest])
 
 
-def _seats(whole: Ints, shape: Shape) -> int:
+def seats(whole: Ints, shape: Shape) -> int:
     """Count the pods of a shape for which there would be room, [node, resource]."""
     asked = [r for r, n in enumerate(shape.request) if n]
     if not asked or not len(whole):

@@ -12,17 +12,12 @@ from scheduler.core.decision import (
     UNDUE,
     Futile,
     Kept,
-    NodeNumbers,
-    QuotaNumbers,
     Rejection,
 )
-from scheduler.core.feasible import MOVING
 from scheduler.core.keepers import both, staying
 from scheduler.core.model import Verdict
 
-__all__ = ["Vain", "could_have_room"]
-
-_OF_OTHERS: Final = frozenset(obstacle for obstacle, _, _ in MOVING)  # gone when their pods are
+__all__ = ["Vain"]
 
 
 class Vain:
@@ -91,16 +86,3 @@ class Vain:
         if rejection is not None and rejection.verdict == Verdict.NON_PREEMPTIBLE_OVER_QUOTA:
             return Futile.QUOTA
         return Futile.SHARE if self._kept.get(row, NOTHING).is_undue else None
-
-
-def could_have_room(rejection: Rejection) -> bool:
-    """Say whether there would be room for a unit that waits, were enough of the others gone.
-
-    If not, what others give back is of no use to it, and nobody has to leave that to it.
-    """
-    numbers = rejection.numbers
-    if isinstance(numbers, QuotaNumbers) and rejection.verdict == Verdict.EXCEEDS_LIMIT:
-        return all(it.asked <= it.bound for it in (numbers, *numbers.others))
-    if isinstance(numbers, NodeNumbers) and not numbers.counts.keys() & _OF_OTHERS:
-        return numbers.is_curable and numbers.seats >= numbers.left
-    return True

@@ -1,16 +1,11 @@
-"""Who waits before a claimant in its queue: to them the room would go, were it dealt out anew.
+"""Who waits before a claimant in its queue: to them the room would go, were it dealt out anew."""
 
-Not to who could never have it: one mistake may not keep its queue from what is due to it.
-"""
-
-from collections import Counter, defaultdict
 from typing import Final
 
 from scheduler.core.displace import Displacement
 from scheduler.core.model import Verdict
 from scheduler.core.order import by_queue
 from scheduler.core.usage import Amounts
-from scheduler.core.vain import could_have_room
 
 __all__ = ["Waiting"]
 
@@ -29,10 +24,10 @@ class Waiting:
         self._keys: Final = by_queue(
             (units[row].queue, allocation.next[row].key)
             for row in rows
-            if told[row].verdict > Verdict.PODS_MISSING and could_have_room(told[row])
+            if told[row].verdict > Verdict.PODS_MISSING
         )
-        self._seen: Final = Counter[int]()
-        self._asks: Final = defaultdict[int, dict[Amounts, int]](dict)
+        self._seen: Final = dict.fromkeys(self._keys, 0)
+        self._asks: Final[dict[int, dict[Amounts, int]]] = {queue: {} for queue in self._keys}
 
     def asks(self, row: int) -> dict[Amounts, int]:
         """Return what is asked for by those that have their turns before a unit, and by whom first.
@@ -41,7 +36,7 @@ class Waiting:
         """
         queue = self._allocation.snapshot.units[row].queue
         key = self._allocation.next[row].key
-        keys, seen = self._keys.get(queue, ()), self._seen[queue]
+        keys, seen = self._keys[queue], self._seen[queue]
         while seen < len(keys) and keys[seen] < key:
             one = keys[seen][-1]
             if one in self._allocation.rejections and one not in self._made.served:

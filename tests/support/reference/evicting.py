@@ -60,7 +60,7 @@ def take_back(
     """Yield who gets room by which action, and the pods that have to go for it."""
     taken: set[Unit] = set()
     losers: set[Unit] = set()
-    before = [unit for unit, verdict in verdicts.items() if _is_before(cluster, unit, verdict)]
+    before = [unit for unit, verdict in verdicts.items() if verdict != "PodsMissing"]
     for action in actions:
         left = [unit for unit, verdict in verdicts.items() if verdict in _CURABLE]
         while left := [unit for unit in left if unit not in losers]:
@@ -80,19 +80,6 @@ def take_back(
                 before = [one for one in before if one is not unit]
                 losers.update(_owners(cluster, gone))
                 yield unit, action, gone
-
-
-def _is_before(cluster: Cluster, unit: Unit, verdict: str) -> bool:
-    """Say whether the room could go to a unit that waits before others."""
-    if verdict == "ExceedsLimit":
-        more = _sum(chunk(unit.root))
-        return not any(
-            0 <= limit < asked
-            for queue in cluster.way_up(unit.queue)
-            for asked, limit in zip(more, queue.limit, strict=True)
-        )
-    looked_at_nodes = verdict in ("NoNodeMatches", "Fragmented", "NoCapacity")
-    return verdict != "PodsMissing" and not (looked_at_nodes and unit.is_hopeless)
 
 
 def _owners(cluster: Cluster, pods: list[Pod]) -> Iterator[Unit]:

@@ -20,7 +20,6 @@ def place(cluster: Cluster, unit: Unit, pods: list[Pod], *, waits: bool = False)
         machine = _best(cluster, pod)
         if machine is None:
             would = _but_for_room(cluster, pod)
-            unit.is_hopeless = _is_hopeless(cluster, pods, pod, would)
             _undo(before, states)
             return _verdict(pods, would)
         _put(pod, machine)
@@ -48,30 +47,6 @@ def _but_for_room(cluster: Cluster, pod: Pod) -> list[Machine]:
         for machine in cluster.machines
         if _qualifies(cluster, pod, machine) and fits(pod.needs, machine.whole)
     ]
-
-
-def _is_hopeless(cluster: Cluster, pods: list[Pod], pod: Pod, would: list[Machine]) -> bool:
-    """Say whether a pod, or those like it, had no room if only those of its chunk were there."""
-    if any(
-        machine not in would
-        and machine.usable
-        and tolerates(pod.spec, machine)
-        and selects_node(pod.spec, machine)
-        and fits(pod.needs, machine.whole)
-        for machine in cluster.machines
-    ):
-        return False  # it is pods that are in the way, and these may go
-    seats = 0
-    for machine in would:
-        free = machine.whole
-        for one in pods[: pods.index(pod)]:
-            if one.node == machine.name:
-                free = subtracted(free, one.needs)
-        while fits(pod.needs, free):
-            free = subtracted(free, pod.needs)
-            seats += 1
-    left = pods[pods.index(pod) :]
-    return seats < sum(one.spec == pod.spec and one.needs == pod.needs for one in left)
 
 
 def _best(cluster: Cluster, pod: Pod) -> Machine | None:

@@ -83,7 +83,6 @@ class Unit:
     owner: str = ""  # the JobSet that it is a part of
     patient: bool = False  # it takes nothing from others yet
     is_held: bool = False  # that is what keeps it from taking something
-    is_hopeless: bool = False  # nodes had no room for it if nobody else were there
     stays: bool = False  # somebody else looks after its TrainJob
     began: str = ""  # when it began to run, where that is known
     saved: str = ""  # when it saved its work last, where it says so

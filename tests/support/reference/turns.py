@@ -5,7 +5,8 @@ from fractions import Fraction
 from math import inf
 from typing import Any, TypeAlias
 
-from tests.support.reference.amounts import axes
+from tests.support.reference.amounts import axes, fits, subtracted
+from tests.support.reference.matching import selects_node, tolerates
 from tests.support.reference.shares import allocatable
 from tests.support.reference.things import Cluster, Pod, Queue, Unit
 from tests.support.reference.trees import chunk, standing
@@ -71,7 +72,32 @@ def _best_below(
 def turn_rank(cluster: Cluster, unit: Unit) -> tuple[Any, ...]:
     """Return what orders the units of a queue that wait."""
     priority, *others = unit_rank(unit)
-    return priority, not is_promised(cluster, unit), *others
+    return not could_have_room(cluster, unit), priority, not is_promised(cluster, unit), *others
+
+
+def could_have_room(cluster: Cluster, unit: Unit) -> bool:
+    """Say whether a unit could take what it takes next if nobody else were there."""
+    pods = chunk(unit.root)
+    more = _sum(pods)
+    for queue in cluster.way_up(unit.queue):
+        if any(0 <= limit < asked for asked, limit in zip(more, queue.limit, strict=True)):
+            return False
+    return all(
+        _seats(cluster, pod) >= sum(it.spec == pod.spec and it.needs == pod.needs for it in pods)
+        for pod in pods
+    )
+
+
+def _seats(cluster: Cluster, pod: Pod) -> int:
+    """Count how many such pods the nodes could take that take any, were they empty."""
+    count = 0
+    for machine in cluster.machines:
+        if machine.usable and tolerates(pod.spec, machine) and selects_node(pod.spec, machine):
+            left = machine.whole
+            while fits(pod.needs, left):
+                left = subtracted(left, pod.needs)
+                count += 1
+    return count
 
 
 def is_promised(cluster: Cluster, unit: Unit) -> bool:

@@ -1,0 +1,51 @@
+"""Who could have room if nobody else were there.
+
+Whoever could not has its turn after all others of its queue: were it the first of them, it would be
+in the way of what is due to the queue, for nothing.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from scheduler.core.model import NONE, UNBOUND, Shape
+from scheduler.core.numbers import seats
+from scheduler.core.place import Placer
+from scheduler.core.usage import Amounts, Usage
+
+__all__ = ["Possible"]
+
+
+class Possible:
+    """By what is asked for; other pods, and what they say of it, do not matter."""
+
+    def __init__(self, placer: Placer, usage: Usage) -> None:
+        self._placer: Final = placer
+        self._snapshot: Final = placer.ledger.snapshot
+        self._paths: Final = usage.paths
+        self._limits: Final[list[list[float]]] = self._snapshot.queues.limit.tolist()
+        self._known: Final[dict[tuple[int, ...], bool]] = {}
+        self._seats: Final[dict[Shape, int]] = {}
+
+    def could_have_room(self, queue: int, amounts: Amounts, shapes: tuple[int, ...]) -> bool:
+        """Say whether pods of these shapes are within all limits, and have seats enough."""
+        for of in self._paths[queue]:
+            for asked, limit in zip(amounts, self._limits[of], strict=True):
+                if asked > limit != UNBOUND and asked > 0:
+                    return False
+        if shapes not in self._known:
+            self._known[shapes] = self._have_seats(shapes)
+        return self._known[shapes]
+
+    def _have_seats(self, shapes: tuple[int, ...]) -> bool:
+        """Look at pods that are alike; a promise of a node does not matter."""
+        every = self._snapshot.shapes
+        wanted = Counter[Shape]()
+        for row, number in Counter(shapes).items():
+            shape = every[row]
+            alike = shape if shape.nominated == NONE else replace(shape, nominated=NONE)
+            wanted[alike] += number
+            if alike not in self._seats:
+                whole = self._snapshot.nodes.allocatable[self._placer.field(row).fixed]
+                self._seats[alike] = seats(whole, shape)
+        return all(number <= self._seats[alike] for alike, number in wanted.items())
