@@ -5,10 +5,9 @@ in the way of what is due to the queue, for nothing.
 """
 
 from collections import Counter
-from dataclasses import replace
 from typing import Final
 
-from scheduler.core.model import NONE, UNBOUND, Shape
+from scheduler.core.model import UNBOUND
 from scheduler.core.numbers import seats
 from scheduler.core.place import Placer
 from scheduler.core.usage import Amounts, Usage
@@ -25,7 +24,7 @@ class Possible:
         self._paths: Final = usage.paths
         self._limits: Final[list[list[float]]] = self._snapshot.queues.limit.tolist()
         self._known: Final[dict[tuple[int, ...], bool]] = {}
-        self._seats: Final[dict[Shape, int]] = {}
+        self._seats: Final[dict[tuple[tuple[int, ...], bytes], int]] = {}
 
     def could_have_room(self, queue: int, amounts: Amounts, shapes: tuple[int, ...]) -> bool:
         """Say whether pods of these shapes are within all limits, and have seats enough."""
@@ -38,14 +37,12 @@ class Possible:
         return self._known[shapes]
 
     def _have_seats(self, shapes: tuple[int, ...]) -> bool:
-        """Look at pods that are alike; a promise of a node does not matter."""
-        every = self._snapshot.shapes
-        wanted = Counter[Shape]()
+        """Look together at pods that ask for the same and that the same nodes take."""
+        wanted = Counter[tuple[tuple[int, ...], bytes]]()
         for row, number in Counter(shapes).items():
-            shape = every[row]
-            alike = shape if shape.nominated == NONE else replace(shape, nominated=NONE)
+            shape, takes = self._snapshot.shapes[row], self._placer.field(row).fixed
+            alike = shape.request, takes.tobytes()
             wanted[alike] += number
             if alike not in self._seats:
-                whole = self._snapshot.nodes.allocatable[self._placer.field(row).fixed]
-                self._seats[alike] = seats(whole, shape)
+                self._seats[alike] = seats(self._snapshot.nodes.allocatable[takes], shape)
         return all(number <= self._seats[alike] for alike, number in wanted.items())

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from tests.support.reference.amounts import axes, fits, subtracted
 from tests.support.reference.matching import selects_node, tolerates
 from tests.support.reference.shares import allocatable
-from tests.support.reference.things import Cluster, Pod, Queue, Unit
+from tests.support.reference.things import Cluster, Machine, Pod, Queue, Unit
 from tests.support.reference.trees import chunk, standing
 
 __all__ = [
@@ -82,21 +82,37 @@ def could_have_room(cluster: Cluster, unit: Unit) -> bool:
     for queue in cluster.way_up(unit.queue):
         if any(0 <= limit < asked for asked, limit in zip(more, queue.limit, strict=True)):
             return False
+    takers = [_takers(cluster, pod) for pod in pods]
     return all(
-        _seats(cluster, pod) >= sum(it.spec == pod.spec and it.needs == pod.needs for it in pods)
-        for pod in pods
+        _seats(pod, mine)
+        >= sum(
+            it.needs == pod.needs and theirs == mine
+            for it, theirs in zip(pods, takers, strict=True)
+        )
+        for pod, mine in zip(pods, takers, strict=True)
     )
 
 
-def _seats(cluster: Cluster, pod: Pod) -> int:
-    """Count how many such pods the nodes could take that take any, were they empty."""
+def _takers(cluster: Cluster, pod: Pod) -> list[Machine]:
+    """Return the nodes that take such pods, were they empty."""
+    return [
+        machine
+        for machine in cluster.machines
+        if machine.usable
+        and tolerates(pod.spec, machine)
+        and selects_node(pod.spec, machine)
+        and fits(pod.needs, machine.whole)
+    ]
+
+
+def _seats(pod: Pod, machines: list[Machine]) -> int:
+    """Count how many such pods nodes could take, were they empty."""
     count = 0
-    for machine in cluster.machines:
-        if machine.usable and tolerates(pod.spec, machine) and selects_node(pod.spec, machine):
-            left = machine.whole
-            while fits(pod.needs, left):
-                left = subtracted(left, pod.needs)
-                count += 1
+    for machine in machines:
+        left = machine.whole
+        while fits(pod.needs, left):
+            left = subtracted(left, pod.needs)
+            count += 1
     return count
 
 
