@@ -30,7 +30,7 @@ class Possible:
         """Say whether pods of these shapes are within all limits, and have seats enough."""
         for of in self._paths[queue]:
             for asked, limit in zip(amounts, self._limits[of], strict=True):
-                if asked > limit != UNBOUND and asked > 0:
+                if asked > limit != UNBOUND:
                     return False
         if shapes not in self._known:
             self._known[shapes] = self._have_seats(shapes)

@@ -132,8 +132,8 @@ class Gangs:
         kins = self._roll.kins
         group = self._cluster.pod_groups.get(key)
         origin = self._origin(group)
-        is_moved = group and origin.runs_again is not None and moved_leaves(group, self._now)
-        if not named and not is_moved:
+        is_told = origin.runs_again is not None  # whether its TrainJob goes on
+        if not named and not (group and is_told and moved_leaves(group, self._now)):
             return None
         number = self._number() if before is None else before.number
         gang = Gang(number, key, group, origin)

@@ -13,7 +13,6 @@ from scheduler.core.model import (
     Cause,
     Group,
     Leaf,
-    Require,
     Slot,
     Snapshot,
     Verdict,
@@ -24,7 +23,6 @@ from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 
 POLICIES = choose(Choice())
-ELSEWHERE = (((Require(0, frozenset({1})),),),)
 ONE = shape(gpu=1)
 
 
