@@ -31,6 +31,7 @@ __all__ = ["main"]
 _GPUS: Final = 8
 _ROUNDS: Final = 7
 _SMALL_ROUNDS: Final = 30  # of what takes no time
+_GROWTH_ROUNDS: Final = 15  # where a ratio of two sizes is asserted: it has the noise of both
 _SMALL: Final = 1_000  # nodes
 _POLICIES: Final = choose(Choice())
 _ROOMY: Final = Node(cpu=640, memory=5120)
@@ -92,6 +93,12 @@ def _measure(row: _Row, table: Table) -> list[str]:
     return faults
 
 
+def _rounds(row: _Row) -> int:
+    if row.nodes < _SMALL:
+        return _SMALL_ROUNDS
+    return _ROUNDS if math.isinf(row.most_growth) else _GROWTH_ROUNDS
+
+
 def _seconds(row: _Row) -> tuple[float, float, float]:
     """Return the time of a plan whose outcome is right, of one of twice the size, of the floor.
 
@@ -103,7 +110,7 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
     floor = math.inf
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
-    for _ in range(_SMALL_ROUNDS if row.nodes < _SMALL else _ROUNDS):
+    for _ in range(_rounds(row)):
         for nodes, snapshot in snapshots.items():
             began = time.perf_counter()
             answer = plan(snapshot, _POLICIES)

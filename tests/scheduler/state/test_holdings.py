@@ -326,8 +326,15 @@ def test_slots_on_nodes_that_take_no_pods(case: Case[dict[str, Any], bool]) -> N
 
 
 def test_many_leaves_with_slots() -> None:
-    """Time grows with their number, and not with its square."""
-    leaves = [f"l-replica-{i}" for i in range(2000)]
+    """Time grows with their number, and not with its square: that would be sixteen times."""
+    few, many = _seconds_with_slots(500), _seconds_with_slots(2000)
+
+    assert many < 6 * few
+
+
+def _seconds_with_slots(size: int) -> float:
+    """Return what a snapshot costs after one of so many leaves lost a pod; the least of three."""
+    leaves = [f"l-replica-{i}" for i in range(size)]
     held = {leaf: {"nodes": {"a": 2}, "cause": "repair"} for leaf in leaves}
     meta = {"annotations": {"trainer-kai.dev/reserved": json.dumps(held)}}
     subs = [{"name": leaf, "minMember": 2} for leaf in leaves]
@@ -336,10 +343,11 @@ def test_many_leaves_with_slots() -> None:
     state = State(Terms(now=0))
     state.tell_all(cluster(*objects))
     state.snapshot(0)
-    state.pods.tell(Key("ns", "p0"), None)
-    since = time.process_time()
-
-    found = state.snapshot(0)
-
-    assert time.process_time() - since < 0.5
-    assert sum(len(leaf.slots) for leaf in leaves_of(unit_of(found, "g").tree)) == 1999
+    seconds = []
+    for gone in range(1, 4):
+        state.pods.tell(Key("ns", f"p{gone}"), None)
+        since = time.process_time()
+        found = state.snapshot(0)
+        seconds.append(time.process_time() - since)
+        assert sum(len(leaf.slots) for leaf in leaves_of(unit_of(found, "g").tree)) == size - gone
+    return min(seconds)
