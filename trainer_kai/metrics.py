@@ -186,7 +186,15 @@ class Metrics:
     admission_live_reads = Metric(
         Counter,
         "admission_live_reads_total",
-        "TrainJobs that were read while a review waited. The outcome is found, gone or failed.",
+        "TrainJobs and runtimes that were read while a review waited. The outcome is found, gone "
+        "or failed.",
+        "outcome",
+    )
+    admission_permissions = Metric(
+        Counter,
+        "admission_permissions_total",
+        "Queues that somebody chose, by whether he may use them: allowed, refused, or failed (it "
+        "could not be asked).",
         "outcome",
     )
     snapshot_seconds = Metric(

@@ -6,7 +6,7 @@ the README are made of them. No setting holds a secret, and none may: all are pr
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
@@ -15,12 +15,15 @@ from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
 
 __all__ = [
     "PROCESSES",
+    "Admission",
     "AllSettings",
     "Health",
     "Leader",
     "Log",
+    "Permission",
     "PodgrouperSettings",
     "Policies",
+    "QueuePermission",
     "SchedulerSettings",
     "Server",
     "Settings",
@@ -40,6 +43,7 @@ _Name = Annotated[str, AfterValidator(_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
 S = TypeVar("S", bound="Settings")
 
+Permission: TypeAlias = Literal["enforce", "warn", "off"]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -122,6 +126,13 @@ class Settings(_Model):
     health: Health = Health()
 
 
+class QueuePermission(_Model):
+    """What those have in common who ask whether somebody may use a queue."""
+
+    queue_permission: Permission = "warn"
+    """What becomes of who uses a queue without permission: nothing, a warning, or a refusal."""
+
+
 class Server(_Model):
     """Where the API server asks the webhook."""
 
@@ -157,15 +168,23 @@ class Tls(_Model):
     """The Service by which the API server reaches the webhook."""
 
     configuration_name: _Name = "kai-trainer"
-    """The MutatingWebhookConfiguration into which the authority is written."""
+    """The webhook configurations, mutating and validating, into which the authority is written."""
 
     extra_hosts: str = ""
     """More host names and addresses for the certificate to name, with commas between them."""
 
 
-class WebhookPart(_Model):
+class Admission(_Model):
+    """What of a TrainJob is refused when it is made, and what only told."""
+
+    unknown_queue: Literal["warn", "deny"] = "warn"
+    """Whether a TrainJob may name a queue that is not there (yet), or that has others below it."""
+
+
+class WebhookPart(QueuePermission):
     """What only the webhook has."""
 
+    admission: Admission = Admission()
     server: Server = Server()
     tls: Tls = Tls()
 

@@ -19,8 +19,9 @@ from trainer_kai.kube.watch import Watch
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import WebhookSettings
 from webhook.app import Desk, Server, reader
-from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS, Cache
+from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, QUEUES, RUNTIMES, TRAINJOBS, Cache
 from webhook.certs import server_context
+from webhook.judge import Judge, Strictness, elsewhere
 from webhook.rotate import Keeper
 
 __all__ = ["follow", "webhook"]
@@ -35,7 +36,12 @@ def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: He
     and not useless, and whoever must know a TrainJob for sure reads it.
     """
 
-    def keep(target: Target[T], put: Callable[[T], None], drop: Callable[[Key], None]) -> None:
+    def keep(
+        target: Target[T],
+        put: Callable[[T], None],
+        drop: Callable[[Key], None],
+        listed: Callable[[], None] | None = None,
+    ) -> None:
         watch = Watch(client, target, seen)
 
         def change(it: Change[T]) -> None:
@@ -45,8 +51,9 @@ def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: He
                 drop(it.key)
 
         name = target.resource.plural
-        health.needs(f"{name} listed", lambda: None if watch.synced else watch.missing())
-        run.start(f"watch {name}", lambda: watch.run(change, lambda: None))
+        if listed is None:
+            health.needs(f"{name} listed", lambda: None if watch.synced else watch.missing())
+        run.start(f"watch {name}", lambda: watch.run(change, listed or (lambda: None)))
 
     keep(Target(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
     keep(Target(RUNTIMES), cache.put_runtime, cache.drop_runtime)
@@ -55,6 +62,14 @@ def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: He
         Target(NAMESPACES),
         lambda it: cache.put_namespace(it.metadata),
         lambda key: cache.drop_namespace(key.name),
+    )
+    # Nothing waits for these: without them a TrainJob is only told less.
+    tree = cache.queues
+    keep(
+        Target(QUEUES),
+        lambda it: tree.put(it.metadata.name, it.spec.parent_queue),
+        lambda key: tree.drop(key.name),
+        tree.all_listed,
     )
 
 
@@ -89,6 +104,10 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     pair = await keeper.obtain()
     rules = Rules(settings.mode, settings.scheduler_name, settings.default_queue)
     desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
+    denies = settings.admission.unknown_queue == "deny"
+    strictness = Strictness(rules, settings.queue_permission, denies)
+    judge = Judge(cache, strictness, elsewhere(client), clock, basis.metrics, log)
+    desk.add("/validate/trainjob", "trainjob", judge.answer)
     shown = server_context(pair)
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
     log.info("reviews are answered", address=settings.server.address, port=settings.server.port)

@@ -2,7 +2,7 @@
 
 A `Desk` answers bodies; a `Server` carries them over TLS. What is wrong with a request is said with
 4xx. A mistake of ours is written down, and then nobody pays for it but the TrainJob that is being
-made: Trainer tries again. Pods, and JobSets that exist, go on as they are.
+made: Trainer tries again. TrainJobs, pods, and JobSets that exist, go on as they are.
 """
 
 import asyncio
@@ -26,8 +26,9 @@ from webhook.mutate_jobset import Facts, Reviewed, mutate_jobset, read_jobset
 from webhook.mutate_pod import mutate_pod
 from webhook.review import Answer, Malformed, Refusal, Request, answer_bytes, read_review
 
-__all__ = ["LONGEST_BODY", "Desk", "ReadTrainJob", "Reply", "Server", "reader"]
+__all__ = ["LONGEST_BODY", "Decide", "Desk", "ReadTrainJob", "Reply", "Server", "reader"]
 
+Decide: TypeAlias = Callable[[Request], Awaitable[Answer]]
 ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJob | None]]  # None: there is none
 
 LONGEST_BODY: Final = 16 << 20
@@ -75,10 +76,19 @@ class Desk:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._ways: Final = {
+        self._ways: Final[dict[str, tuple[str, Decide]]] = {
             "/mutate/jobset": ("jobset", self._jobset),
             "/mutate/pod": ("pod", self._pod),
         }
+
+    def add(self, path: str, kind: str, decide: Decide) -> None:
+        """Let somebody else answer the reviews of a kind; here they are counted."""
+        self._ways[path] = kind, decide
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return where reviews are answered."""
+        return tuple(self._ways)
 
     def knows(self, path: str) -> bool:
         """Say whether anything is answered there."""
@@ -94,9 +104,7 @@ class Desk:
         self._metrics.admission_review_seconds.labels(kind).observe(spent_s)
         return reply
 
-    async def _answer(
-        self, kind: str, decide: Callable[[Request], Awaitable[Answer]], body: bytes
-    ) -> tuple[Reply, str]:
+    async def _answer(self, kind: str, decide: Decide, body: bytes) -> tuple[Reply, str]:
         asked = read_review(body)
         if isinstance(asked, Malformed):
             self._log.warning("review malformed", kind=kind, fault=asked.message)
@@ -230,7 +238,7 @@ class Server:
 
     async def _reply(self, request: web.BaseRequest) -> Reply:
         if not self._desk.knows(request.path):
-            return _said(404, "reviews are answered at /mutate/jobset and /mutate/pod")
+            return _said(404, f"reviews are answered at {', '.join(self._desk.paths)}")
         if request.method != "POST":
             return _said(405, "a review is sent by POST")
         if (request.content_length or 0) > LONGEST_BODY:

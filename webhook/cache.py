@@ -17,6 +17,7 @@ from trainer_kai.api.names import (
     PREEMPTION_DELAY,
     PRIORITY_CLASS_NAME,
     QUEUE,
+    RUN_AI,
     SKIP_PODGROUPER,
     STALENESS_GRACE_PERIOD,
     TOPOLOGY,
@@ -28,19 +29,25 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import NAMESPACES
 from trainer_kai.api.runtime import PodGroupPolicy
 from trainer_kai.api.trainjob import RuntimeRef
+from webhook.queuetree import QueueTree
+from webhook.shape import Runtime, SlimTemplate, runtime_of
 
 __all__ = [
     "CARRIED_ANNOTATIONS",
     "CARRIED_LABELS",
     "CLUSTER_RUNTIMES",
     "NAMESPACES",
+    "QUEUES",
     "RUNTIMES",
     "TRAINJOBS",
     "Cache",
+    "SlimQueue",
     "SlimRuntime",
     "SlimTrainJob",
     "TrainJob",
     "kept",
+    "kept_runtime",
+    "runtime_key",
 ]
 
 CARRIED_LABELS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
@@ -69,9 +76,10 @@ class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Who schedules."""
+    """Who schedules, and labels and annotations on the way down."""
 
     pod_group_policy: PodGroupPolicy | None = None
+    template: SlimTemplate = SlimTemplate()
 
 
 class SlimRuntime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,6 +87,19 @@ class SlimRuntime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     metadata: Meta
     spec: SlimRuntimeSpec = SlimRuntimeSpec()
+
+
+class SlimQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Where a queue stands."""
+
+    parent_queue: str = ""
+
+
+class SlimQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What we read of a queue."""
+
+    metadata: Meta
+    spec: SlimQueueSpec = SlimQueueSpec()
 
 
 TRAINJOBS: Final = Resource(
@@ -95,6 +116,7 @@ CLUSTER_RUNTIMES: Final = Resource(
     namespaced=False,
     struct=SlimRuntime,
 )
+QUEUES: Final = Resource(RUN_AI, "v2", "queues", "Queue", namespaced=False, struct=SlimQueue)
 
 
 class TrainJob(NamedTuple):
@@ -107,11 +129,12 @@ class TrainJob(NamedTuple):
 
 
 class Cache:
-    """TrainJobs, the queues that runtimes name, the queues that namespaces name."""
+    """TrainJobs, runtimes, the queues that namespaces name, and which queues there are."""
 
     def __init__(self) -> None:
+        self.queues = QueueTree()
         self._trainjobs: dict[Key, TrainJob] = {}
-        self._queues: dict[Key, str] = {}  # of runtimes
+        self._runtimes: dict[Key, Runtime] = {}
         self._namespaces: dict[str, str] = {}
 
     def put_trainjob(self, found: SlimTrainJob) -> None:
@@ -124,15 +147,11 @@ class Cache:
 
     def put_runtime(self, found: SlimRuntime) -> None:
         """Take a runtime of either kind as it is now."""
-        policy = found.spec.pod_group_policy
-        if policy and policy.kai_scheduler and policy.kai_scheduler.queue:
-            self._queues[found.metadata.key] = policy.kai_scheduler.queue
-        else:
-            self.drop_runtime(found.metadata.key)
+        self._runtimes[found.metadata.key] = kept_runtime(found)
 
     def drop_runtime(self, key: Key) -> None:
         """Forget a runtime."""
-        self._queues.pop(key, None)
+        self._runtimes.pop(key, None)
 
     def put_namespace(self, meta: Meta) -> None:
         """Take a namespace as it is now."""
@@ -149,9 +168,14 @@ class Cache:
         """Return what is known of a TrainJob."""
         return self._trainjobs.get(key)
 
+    def runtime(self, key: Key) -> Runtime | None:
+        """Return what is known of a runtime."""
+        return self._runtimes.get(key)
+
     def runtime_queue(self, key: Key) -> str:
         """Return the queue that a runtime names by its own field; "" for none."""
-        return self._queues.get(key, "")
+        found = self._runtimes.get(key)
+        return found.queue if found else ""
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Return the labels of a namespace that a rule reads."""
@@ -162,15 +186,24 @@ class Cache:
         return len(self._trainjobs)
 
 
+def kept_runtime(found: SlimRuntime) -> Runtime:
+    """Return what is kept of a runtime."""
+    return runtime_of(found.spec.pod_group_policy, found.spec.template)
+
+
+def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
+    """Return which runtime a TrainJob of a namespace names."""
+    return Key(namespace if ref.kind == RUNTIMES.kind else "", ref.name)
+
+
 def kept(found: SlimTrainJob) -> TrainJob:
     """Return what is kept of a TrainJob."""
-    meta, ref = found.metadata, found.spec.runtime_ref
-    namespace = meta.namespace if ref.kind == RUNTIMES.kind else ""
+    meta = found.metadata
     return TrainJob(
         uid=meta.uid,
         labels=_of(meta.labels, (QUEUE, *CARRIED_LABELS)),
         annotations=_of(meta.annotations, CARRIED_ANNOTATIONS),
-        runtime=Key(namespace, ref.name),
+        runtime=runtime_key(found.spec.runtime_ref, meta.namespace),
     )
 
 

@@ -32,7 +32,12 @@ _NOTHING: Final = msgspec.Raw(b"null")
 _WARNINGS: Final = 16  # the API server drops what is more than 4 KiB of them
 _WARNING_CHARACTERS: Final = 256
 _MESSAGE_CHARACTERS: Final = 2048
-_REASONS: Final = {400: "BadRequest", 422: "Invalid", 503: "ServiceUnavailable"}
+_REASONS: Final = {
+    400: "BadRequest",
+    403: "Forbidden",
+    422: "Invalid",
+    503: "ServiceUnavailable",
+}
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -44,7 +49,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What the API server asks; objects are text."""
+    """What the API server asks; objects and who sent them are text."""
 
     uid: str
     kind: Kind = Kind()
@@ -52,6 +57,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     operation: str = ""
     namespace: str = ""
     dry_run: bool = False
+    user_info: msgspec.Raw = _NOTHING
     object: msgspec.Raw = _NOTHING
     old_object: msgspec.Raw = _NOTHING
 

@@ -68,20 +68,23 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A MutatingWebhookConfiguration."""
+    """A MutatingWebhookConfiguration, or a validating one."""
 
     metadata: Meta
     webhooks: tuple[Webhook, ...] = ()
 
 
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", namespaced=True, struct=Secret)
-CONFIGURATIONS: Final = Resource(
-    ADMISSION_REGISTRATION,
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    namespaced=False,
-    struct=Configuration,
+CONFIGURATIONS: Final = tuple(
+    Resource(
+        ADMISSION_REGISTRATION,
+        "v1",
+        f"{kind.lower()}webhookconfigurations",
+        f"{kind}WebhookConfiguration",
+        namespaced=False,
+        struct=Configuration,
+    )
+    for kind in ("Mutating", "Validating")
 )
 
 
@@ -240,20 +243,24 @@ class Keeper:
         return pair
 
     async def _publish(self, authority: bytes) -> str:
-        """Try once; return what is in the way."""
+        """Try once, in both configurations; return what is in the way."""
+        return "; ".join(
+            [trouble for kind in CONFIGURATIONS if (trouble := await self._tell(kind, authority))]
+        )
+
+    async def _tell(self, kind: Resource[Configuration], authority: bytes) -> str:
         try:
-            found = await self._client.get(CONFIGURATIONS, self._configuration)
+            found = await self._client.get(kind, self._configuration)
             operations = publication(found, authority)
             if operations:
                 write = Write(field_manager=_MANAGER)
-                await self._client.run_operations(
-                    CONFIGURATIONS, self._configuration, operations, write
-                )
-                self._log.info("authority published", configuration=self._configuration.name)
+                await self._client.run_operations(kind, self._configuration, operations, write)
+                self._log.info("authority published", configuration=str(kind))
         except Unauthorized:
             raise
         except NotFound as error:
-            return f"{error}; are the manifests applied?"
+            is_needed = kind is CONFIGURATIONS[0]  # without the other one nobody waits for us
+            return f"{error}; are the manifests applied?" if is_needed else ""
         except ApiError as error:
             return str(error) if self._published else ""  # an outage makes nobody trust us less
         return ""

@@ -1,7 +1,7 @@
 """Install an overlay of `manifests/` on a chain: built by kubectl, applied server-side.
 
-Applying twice does nothing. The webhook configuration is left out unless a port is given, because
-its first webhook refuses the JobSets of all TrainJobs while nobody answers at that port.
+Applying twice does nothing. The webhook configurations are left out unless a port is given, because
+their first webhook refuses the JobSets of all TrainJobs while nobody answers at that port.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from e2e.cluster.resources import (
     NAMESPACES,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_WEBHOOKS,
     Obj,
     Resource,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "PRIORITY_CLASSES",
     "QUEUES",
     "TOPOLOGIES",
+    "WEBHOOKS",
     "Ran",
     "apply",
     "build",
@@ -80,7 +82,9 @@ _INSTALLED: Final = (
     TOPOLOGIES,
     PODGROUPS,
     MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
 )
+WEBHOOKS: Final = frozenset({MUTATING_WEBHOOKS.kind, VALIDATING_WEBHOOKS.kind})
 _BY_KIND: Final = {resource.kind: resource for resource in _INSTALLED}
 _APPLY: Final = "application/apply-patch+yaml"
 
@@ -102,7 +106,7 @@ async def install(
     """
     objects = await build(MANIFESTS / "overlays" / overlay)
     if port is None:
-        objects = [obj for obj in objects if obj["kind"] != MUTATING_WEBHOOKS.kind]
+        objects = [obj for obj in objects if obj["kind"] not in WEBHOOKS]
     else:
         objects = [with_port(obj, port) for obj in objects]
     objects.sort(key=lambda obj: list(_BY_KIND).index(obj["kind"]))
@@ -161,7 +165,7 @@ def resource_of(obj: Obj) -> Resource:
 
 def with_port(obj: Obj, port: int) -> Obj:
     """Return an object whose webhooks, if it has some, are called at a port on loopback."""
-    if obj["kind"] != MUTATING_WEBHOOKS.kind:
+    if obj["kind"] not in WEBHOOKS:
         return obj
     return {**obj, "webhooks": [_called_at(webhook, port) for webhook in obj["webhooks"]]}
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import MUTATING_WEBHOOKS
+from e2e.cluster.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
 __all__ = ["Asked", "listening", "trust"]
 
@@ -52,10 +52,11 @@ async def listening(cluster: Cluster, port: int) -> AsyncIterator[list[Asked]]:
 async def trust(cluster: Cluster) -> None:
     """Write the authority of the chain into our webhooks, as the process writes its own."""
     bundle = base64.b64encode(cluster.ground.authority.read_bytes()).decode()
-    configuration = await cluster.api.get(MUTATING_WEBHOOKS, None, _NAME)
-    patch = [
-        {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
-        for i in range(len(configuration["webhooks"]))
-    ]
-    path = MUTATING_WEBHOOKS.path(None, _NAME)
-    await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        configuration = await cluster.api.get(kind, None, _NAME)
+        patch = [
+            {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
+            for i in range(len(configuration["webhooks"]))
+        ]
+        path = kind.path(None, _NAME)
+        await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")

@@ -1,7 +1,13 @@
 """The commands of the README, given by hand to the real kubectl."""
 
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import JOBSETS, MUTATING_WEBHOOKS, TRAINJOBS, Obj
+from e2e.cluster.resources import (
+    JOBSETS,
+    MUTATING_WEBHOOKS,
+    TRAINJOBS,
+    VALIDATING_WEBHOOKS,
+    Obj,
+)
 from e2e.front.install import (
     BUDGETS,
     DEPLOYMENTS,
@@ -21,19 +27,22 @@ async def test_installing_twice_is_installing_once(own_cluster: Cluster) -> None
     await _define(cluster)
     await _apply(cluster, "overlays/default")
     objects = await build(MANIFESTS / "overlays" / "default")
-    patch = [
-        {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": _BUNDLE}
-        for i in range(3)
-    ]
-    path = MUTATING_WEBHOOKS.path(None, "kai-trainer")
-    await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
+    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 2)):
+        patch = [
+            {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": _BUNDLE}
+            for i in range(number)
+        ]
+        path = kind.path(None, "kai-trainer")
+        await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
     before = await _versions(cluster, objects)
 
     await _apply(cluster, "overlays/default")
 
     assert await _versions(cluster, objects) == before
-    webhooks = (await cluster.api.get(MUTATING_WEBHOOKS, None, "kai-trainer"))["webhooks"]
-    assert [webhook["clientConfig"]["caBundle"] for webhook in webhooks] == [_BUNDLE] * 3
+    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 2)):
+        webhooks = (await cluster.api.get(kind, None, "kai-trainer"))["webhooks"]
+        bundles = [webhook["clientConfig"]["caBundle"] for webhook in webhooks]
+        assert bundles == [_BUNDLE] * number
 
 
 async def test_the_examples_apply_as_they_are(own_cluster: Cluster) -> None:

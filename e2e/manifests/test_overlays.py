@@ -5,13 +5,14 @@ from typing import Final
 
 import pytest
 
-from e2e.cluster.resources import CRDS, MUTATING_WEBHOOKS, SERVICES, Obj
+from e2e.cluster.resources import CRDS, SERVICES, Obj
 from e2e.front.install import (
     BUDGETS,
     DEPLOYMENTS,
     MANIFESTS,
     PRIORITY_CLASSES,
     QUEUES,
+    WEBHOOKS,
     build,
     with_port,
 )
@@ -32,9 +33,8 @@ def keys(objects: list[Obj]) -> Counter[tuple[str, str, str]]:
 
 
 def webhooks(objects: list[Obj]) -> list[Obj]:
-    """Return the webhooks of the one configuration."""
-    [found] = [obj["webhooks"] for obj in objects if obj["kind"] == MUTATING_WEBHOOKS.kind]
-    return list(found)
+    """Return the webhooks of both configurations."""
+    return [hook for obj in objects if obj["kind"] in WEBHOOKS for hook in obj["webhooks"]]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -77,11 +77,13 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
     assert everything - keys(local) == Counter(
         {key: n for key, n in everything.items() if key[0] in IN_THE_CLUSTER}
     )
-    assert [list(config) for config in urls] == [["url"]] * 3
+    assert [list(config) for config in urls] == [["url"]] * 5
     assert moved == [
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/pod"},
+        {"url": "https://127.0.0.1:1/validate/trainjob"},
+        {"url": "https://127.0.0.1:1/validate/trainjob"},
     ]
 
 
@@ -96,7 +98,7 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
     """By default all namespaces but two reach us, with the overlay only those that ask for it."""
     found = webhooks(await build(MANIFESTS / "overlays" / overlay))
 
-    assert len(found) == 3
+    assert len(found) == 5
     for webhook in found:
         named, ours = webhook["namespaceSelector"]["matchExpressions"]
         assert set(named["values"]) == {"kube-system", "trainer-kai"}

@@ -12,7 +12,7 @@ from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, namespace
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import install
 from e2e.manifests.listener import Asked, listening, trust
-from trainer_kai.api.names import GANG, INJECT
+from trainer_kai.api.names import GANG, INJECT, LAST_CHECKPOINT
 
 TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
 OURS: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
@@ -29,6 +29,19 @@ OWNERS: Final[list[tuple[Obj | None, bool]]] = [
     ({**OURS, "kind": "Job"}, False),
     ({**OURS, "apiVersion": "trainer.kubeflow.org.example.com/v1"}, False),
     ({**OURS, "apiVersion": "v1"}, False),
+]
+
+
+PATCH: Final = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
+# What of a TrainJob is changed -> whether it reaches us.
+CHANGES: Final[list[tuple[Obj, bool]]] = [
+    ({"spec": {"suspend": True}}, False),
+    ({"spec": {"suspend": True, "runtimePatches": [PATCH]}}, True),
+    ({"spec": {"trainer": {"numNodes": 3}}}, True),
+    ({"metadata": {"labels": {"example.com/any": "thing"}}}, True),
+    ({"metadata": {"annotations": {"example.com/any": "thing"}}}, False),
+    ({"metadata": {"annotations": {LAST_CHECKPOINT: "2026-01-31T12:00:00Z"}}}, True),
+    ({"metadata": {"finalizers": ["example.com/held"]}}, False),
 ]
 
 
@@ -105,6 +118,11 @@ async def test_only_suspended_jobsets_that_stay_are_asked_about_again(own_cluste
         await cluster.api.merge(JOBSETS, "plain", "leaving", gone)
         assert "leaving" not in {name for _, _, name in _new(asked)}
 
+        for change, reaches in CHANGES:
+            await _try(cluster, change)
+            wanted = {Asked("/validate/trainjob", "UPDATE", "running")} if reaches else set()
+            assert _new(asked) == wanted, change
+
 
 async def test_opting_in(own_cluster: Cluster) -> None:
     """With the overlay only a namespace that asks for us reaches us."""
@@ -143,6 +161,14 @@ async def _namespaces(cluster: Cluster) -> None:
         made = namespace(name)
         made["metadata"]["labels"] = labels
         await cluster.api.create(made)
+
+
+async def _try(cluster: Cluster, change: Obj) -> None:
+    """Change the TrainJob that runs by a dry run."""
+    path = TRAINJOBS.path("plain", "running")
+    dry = {"dryRun": "All"}
+    merge = "application/merge-patch+json"
+    await cluster.api.request("PATCH", path, change, query=dry, content_type=merge)
 
 
 async def _until_asked(cluster: Cluster, asked: list[Asked]) -> None:

@@ -12,6 +12,7 @@ from tests.support.tree import ROOT, project_files
 from trainer_kai.api import names
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
+from webhook.misspelt import ANNOTATIONS
 
 MANIFESTS: Final = ROOT / "manifests"
 FILES: Final = [path for path in project_files() if path.is_relative_to(MANIFESTS)]
@@ -52,10 +53,18 @@ def rules(*kinds: str) -> list[tuple[str, Obj]]:
     return [(role["metadata"]["name"], rule) for role in objects(*kinds) for rule in role["rules"]]
 
 
+def webhooks() -> list[Obj]:
+    """Return all of ours; both configurations have one name."""
+    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    found = objects(*kinds)
+    assert {it["kind"] for it in found} == set(kinds)
+    assert len({it["metadata"]["name"] for it in found}) == 1
+    return [hook for configuration in found for hook in configuration["webhooks"]]
+
+
 def webhook(name: str) -> Obj:
     """Return one of our webhooks."""
-    [configuration] = objects("MutatingWebhookConfiguration")
-    [found] = [hook for hook in configuration["webhooks"] if hook["name"] == name]
+    [found] = [hook for hook in webhooks() if hook["name"] == name]
     return dict(found)
 
 
@@ -128,7 +137,7 @@ def test_the_webhooks_fail_as_designed() -> None:
             hook["timeoutSeconds"],
             hook["rules"][0]["operations"],
         )
-        for hook in configuration["webhooks"]
+        for hook in webhooks()
     }
 
     assert "jobset-" < name < "kueue-"
@@ -137,33 +146,35 @@ def test_the_webhooks_fail_as_designed() -> None:
         "jobset-create.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
+        "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
+        "trainjob-annotations.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
     }
 
 
 def test_the_webhooks_select_by_the_names_we_know() -> None:
     """Namespaces, pods and owners are told apart by names that the product spells once."""
-    for name in ("jobset-create", "jobset-update", "pod"):
-        hook = webhook(f"{name}.trainer-kai.dev")
+    for hook in webhooks():
         named, ours = hook["namespaceSelector"]["matchExpressions"]
         assert (named["key"], named["operator"]) == (names.NAMESPACE_NAME, "NotIn")
         assert ours == {"key": names.INJECT, "operator": "NotIn", "values": ["disabled"]}
         assert hook["sideEffects"] == "None"
-        assert hook["reinvocationPolicy"] == "IfNeeded"
+        assert hook.get("reinvocationPolicy", "IfNeeded") == "IfNeeded"
         assert hook["matchPolicy"] == "Equivalent"
         assert "caBundle" not in hook["clientConfig"]
     [pods] = webhook("pod.trainer-kai.dev")["objectSelector"]["matchExpressions"]
     owned = webhook("jobset-create.trainer-kai.dev")["matchConditions"][0]["expression"]
     assert pods == {"key": names.GANG, "operator": "Exists"}
     assert f"startsWith('{names.TRAINER}/')" in owned
+    told = webhook("trainjob-annotations.trainer-kai.dev")["matchConditions"][1]["expression"]
+    assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", told)) == set(ANNOTATIONS)
 
 
 def test_the_webhooks_lead_to_the_service() -> None:
     """Name, namespace and port are those of the Service that is installed with them."""
     [service] = objects("Service")
-    [configuration] = objects("MutatingWebhookConfiguration")
     where = {key: service["metadata"][key] for key in ("name", "namespace")}
     [port] = service["spec"]["ports"]
-    for hook in configuration["webhooks"]:
+    for hook in webhooks():
         called = hook["clientConfig"]["service"]
         assert called == {**where, "port": port["port"], "path": called["path"]}
     assert port["targetPort"] == 9443

@@ -138,7 +138,8 @@ def test_the_webhook_is_where_it_is_looked_for() -> None:
     assert port["targetPort"] == settings.server.port
     assert tls.namespace == ""
     assert secrets == [tls.secret_name]
-    assert named("MutatingWebhookConfiguration", tls.configuration_name)
+    for kind in ("Mutating", "Validating"):
+        assert named(f"{kind}WebhookConfiguration", tls.configuration_name)
 
 
 @every_process

@@ -14,14 +14,18 @@ from tests.support.authority import authority_pem, server_tls
 from tests.webhook.objects import BUNDLED, UID
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.clock import SystemClock
+from trainer_kai.kube.errors import NotFound, Refusal
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Server as Place
 from webhook.app import Desk, ReadTrainJob, Server
 from webhook.cache import Cache, SlimTrainJob, TrainJob
+from webhook.judge import Elsewhere, Judge, Strictness
+from webhook.permission import Wish
+from webhook.shape import Runtime
 
-__all__ = ["KEY", "Asked", "serving", "trainjob"]
+__all__ = ["KEY", "NOWHERE", "Asked", "serving", "trainjob"]
 
 KEY = Key("team", "job")
 
@@ -32,6 +36,17 @@ def trainjob(uid: str = UID, **labels: str) -> SlimTrainJob:
     return SlimTrainJob(
         metadata=Meta(name=KEY.name, namespace=KEY.namespace, uid=uid, labels=named)
     )
+
+
+async def _no_runtime(key: Key) -> Runtime:
+    raise NotFound(Refusal(f"GET {key}", 404, "NotFound", "not found"))
+
+
+async def _anybody(_: Wish) -> bool:
+    return True
+
+
+NOWHERE = Elsewhere(_no_runtime, _anybody)  # no runtime is found live, and everybody may anything
 
 
 class Asked:
@@ -74,9 +89,13 @@ def client_tls() -> ssl.SSLContext:
 
 @asynccontextmanager
 async def serving(
-    read: ReadTrainJob | None = None, rules: Rules = BUNDLED, **place: Any
+    read: ReadTrainJob | None = None,
+    rules: Rules = BUNDLED,
+    live: Elsewhere = NOWHERE,
+    strictness: Strictness | None = None,
+    **place: Any,
 ) -> AsyncIterator[Asked]:
-    """Run a server; without *read* nothing is found live."""
+    """Run a server; without *read* and *live* nothing is found live."""
     cache, metrics, clock = Cache(), Metrics(), SystemClock()
 
     async def counted(key: Key) -> TrainJob | None:
@@ -87,6 +106,8 @@ async def serving(
         asked.is_stopping = True
 
     desk = Desk(cache, rules, counted, clock, metrics, logger(__name__))
+    judge = Judge(cache, strictness or Strictness(rules), live, clock, metrics, logger(__name__))
+    desk.add("/validate/trainjob", "trainjob", judge.answer)
     where = Place(**{"address": "127.0.0.1", "port": 0, "drain_s": 0, **place})
     server = Server(desk, where, server_tls(), clock, stopping)
     asked = Asked(server, cache, metrics)

@@ -145,7 +145,11 @@ async def test_an_update_does_not_wait() -> None:
 
 
 REFUSED: list[Case[tuple[str, str, bytes], tuple[int, str]]] = [
-    Case("a path nobody knows", ("POST", "/mutate", b"{}"), (404, "reviews are answered at")),
+    Case(
+        "a path nobody knows",
+        ("POST", "/mutate", b"{}"),
+        (404, "reviews are answered at /mutate/jobset, /mutate/pod, /validate/trainjob"),
+    ),
     Case("a question", ("GET", PODS, b""), (405, "a review is sent by POST")),
     Case("no JSON", ("POST", PODS, b"hello"), (400, "no AdmissionReview: must be JSON")),
     Case("nothing", ("POST", JOBSETS, b""), (400, "no AdmissionReview: must be JSON")),

@@ -27,6 +27,7 @@ SETTINGS = Tls(namespace="ns", extra_hosts="10.0.0.7, other.example.org,")
 HOSTS = host_names(SETTINGS, "ns")
 SECRET = "/api/v1/namespaces/ns/secrets"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kai-trainer"
+VALIDATING = CONFIGURATION.replace("mutating", "validating")
 REASONS = {404: "NotFound", 409: "AlreadyExists", 422: "Invalid", 403: "Forbidden"}
 
 
@@ -36,6 +37,7 @@ class Store:
     def __init__(self) -> None:
         self.secret: dict[str, Any] | None = None
         self.configuration: dict[str, Any] | None = None
+        self.validating: dict[str, Any] | None = None
         self.asked: list[str] = []
         self.refuse: int | None = None
         self.refuse_writes: int | None = None
@@ -52,7 +54,9 @@ class Store:
             return _refused(refused)
         body = json.loads(request.body or b"null")
         if request.path == CONFIGURATION:
-            return self._configured(request.method, body)
+            return self._configured(self.configuration, request.method, body)
+        if request.path == VALIDATING:
+            return self._configured(self.validating, request.method, body)
         if request.method == "GET":
             return _found(self.secret)
         there = self.secret
@@ -70,17 +74,17 @@ class Store:
         version: str = self.secret["metadata"]["resourceVersion"]
         return version
 
-    def _configured(self, method: str, body: Any) -> Answer:
-        if method == "PATCH" and self.configuration is not None:
+    def _configured(self, there: dict[str, Any] | None, method: str, body: Any) -> Answer:
+        if method == "PATCH" and there is not None:
             for operation in body:
                 _, _, number, *rest = operation["path"].split("/")
-                webhook = self.configuration["webhooks"][int(number)]
+                webhook = there["webhooks"][int(number)]
                 if operation["op"] == "test" and webhook["name"] != operation["value"]:
                     return _refused(422)
                 if operation["op"] == "add":
                     assert rest == ["clientConfig", "caBundle"]
                     webhook["clientConfig"]["caBundle"] = operation["value"]
-        return _found(self.configuration)
+        return _found(there)
 
     def stream(
         self, request: Request, silence_s: float
@@ -272,6 +276,25 @@ async def test_the_authority_is_published_and_kept() -> None:
     assert again == {wanted}
     assert outage == ""
     assert "are the manifests applied?" in gone
+
+
+async def test_the_validating_configuration_is_told_as_well() -> None:
+    """Nobody waits for it: without it we are ready."""
+    store, clock = Store(), VirtualClock()
+    store.configuration = configured("")
+    published = keeper(store, clock)
+    pair = await published.obtain()
+    task = asyncio.create_task(published.publish(pair))
+    await clock.advance(3)
+    without = published.not_published()
+    store.validating = configured("", "eA==")
+    await clock.advance(20)
+    task.cancel()
+
+    assert without == ""
+    assert {it["clientConfig"]["caBundle"] for it in store.validating["webhooks"]} == {
+        base64.b64encode(pair.authority).decode()
+    }
 
 
 async def test_of_two_authorities_only_that_of_the_secret_is_published() -> None:

@@ -30,6 +30,8 @@ class Question:
     namespace: str = ""
     user: str = ""
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what else an authorizer may know him by
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -100,15 +102,16 @@ async def is_allowed(client: Client, question: Question) -> Verdict:
         "name": question.name,
         "namespace": question.namespace,
     }
-    body = {
-        "apiVersion": f"{AUTHORIZATION}/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "resourceAttributes": attributes,
-            "user": question.user,
-            "groups": list(question.groups),
-        },
+    spec: dict[str, object] = {
+        "resourceAttributes": attributes,
+        "user": question.user,
+        "groups": list(question.groups),
     }
+    if question.uid:
+        spec["uid"] = question.uid
+    if question.extra:
+        spec["extra"] = {name: list(values) for name, values in question.extra}
+    body = {"apiVersion": f"{AUTHORIZATION}/v1", "kind": "SubjectAccessReview", "spec": spec}
     answer = await client.ask(_Reviewed, post(_REVIEWS, body, repeatable=True))
     return answer.status
 

@@ -1,0 +1,46 @@
+"""Which queues there are, and which of them hold workloads."""
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.webhook.trainjobs import tree
+from webhook.queuetree import QueueTree
+
+ABSENT = "there is no such queue: make it, or name one that is there"
+BELOW = "that queue has others below it: name one of those"
+
+
+def changed() -> QueueTree:
+    """Return queues that were moved, lost a child, and lost their parent."""
+    found = tree("old", "new", "parent", moved="old", leaving="parent", orphan="gone")
+    found.put("moved", "new")
+    found.drop("leaving")
+    found.drop("leaving")
+    return found
+
+
+LACKS = [
+    Case("one at the top", (tree("a"), "a"), None),
+    Case("one below another", (tree("a", b="a"), "b"), None),
+    Case("none", (tree("a"), "b"), ABSENT),
+    Case("one above another", (tree("a", b="a"), "a"), f"{BELOW} (b)"),
+    Case(
+        "one above many",
+        (tree("a", **dict.fromkeys("fdbce", "a")), "a"),
+        f"{BELOW} (b, c, d, …)",
+    ),
+    Case("one whose child went elsewhere", (changed(), "old"), None),
+    Case("one that a child came to", (changed(), "new"), f"{BELOW} (moved)"),
+    Case("one whose child is gone", (changed(), "parent"), None),
+    Case("one whose parent is not there", (changed(), "orphan"), None),
+    Case("one that is only named as a parent", (changed(), "gone"), ABSENT),
+    Case("before they are listed", (QueueTree(), "a"), None),
+]
+
+
+@pytest.mark.parametrize("case", LACKS, ids=ids)
+def test_what_a_queue_lacks(case: Case[tuple[QueueTree, str], str | None]) -> None:
+    """And what would be right."""
+    found, name = case.given
+
+    assert found.lack(name) == case.want

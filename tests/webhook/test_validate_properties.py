@@ -1,0 +1,117 @@
+"""What holds for every TrainJob: admission foresees its JobSet, and no update is judged twice."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.webhook.objects import BUNDLED, QUEUE, Obj
+from tests.webhook.trainjobs import judged, known, patch, pod_patch, submitted
+from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY
+from trainer_kai.api.runtime import Runtime as WholeRuntime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.policy.expand import expand
+from trainer_kai.policy.queues import Asked, choose
+from webhook.cache import SlimRuntime, kept_runtime
+from webhook.refusals import other_schedulers, refuse_exclusive
+from webhook.resolved import resolve
+from webhook.shape import Patch
+from webhook.validate_trainjob import Judged
+from webhook.verdict import NOTHING
+
+QUEUES = st.sampled_from(["", "a", "b", "Team_C", "x" * 64])
+LABELS = st.dictionaries(st.sampled_from([QUEUE, "other"]), QUEUES)
+PLACING = st.dictionaries(
+    st.sampled_from([EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY]), st.just("rack")
+)
+METADATA = st.fixed_dictionaries({}, optional={"labels": LABELS, "annotations": PLACING})
+NAMES = ("a", "b", "c")
+POLICIES = st.none() | st.dictionaries(st.sampled_from(["coscheduling", "volcano"]), st.just({}))
+
+
+@st.composite
+def jobs(draw: st.DrawFn, name: str) -> Obj:
+    """Draw a replicatedJob as it stands in a runtime."""
+    scheduler = draw(st.sampled_from(["", "kai-scheduler", "volcano"]))
+    pods = {"metadata": draw(METADATA), "spec": {"schedulerName": scheduler}}
+    return {"name": name, "template": {"metadata": draw(METADATA), "spec": {"template": pods}}}
+
+
+@st.composite
+def runtimes(draw: st.DrawFn) -> Obj:
+    """Draw a runtime."""
+    template = {
+        "metadata": draw(METADATA),
+        "spec": {"replicatedJobs": [draw(jobs(name)) for name in NAMES[: draw(st.integers(1, 3))]]},
+    }
+    spec = {"podGroupPolicy": draw(POLICIES), "template": template}
+    return {"metadata": {"name": "torch"}, "spec": spec}
+
+
+@st.composite
+def patches(draw: st.DrawFn) -> list[Obj]:
+    """Draw runtimePatches, of the JobSet, of Jobs and of pods."""
+    drawn = []
+    for _ in range(draw(st.integers(0, 2))):
+        over = []
+        for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
+            job = pod_patch(name, **draw(METADATA))
+            job["template"]["metadata"] = draw(METADATA)
+            over.append(job)
+        drawn.append(patch(*over, **draw(METADATA)))
+    return drawn
+
+
+TRAINJOBS = st.builds(
+    lambda labels, over, suspend: submitted(labels, runtimePatches=over, suspend=suspend),
+    LABELS,
+    patches(),
+    st.booleans(),
+)
+
+
+@settings(deadline=None)
+@given(job=TRAINJOBS, runtime=runtimes(), namespace=LABELS)
+def test_it_foresees_the_jobset_that_is_built(job: Obj, runtime: Obj, namespace: Obj) -> None:
+    """The queue that wins, other schedulers, and exclusive placement: as if it were there."""
+    whole = msgspec.convert(runtime, WholeRuntime)
+    built = expand(msgspec.convert(job, TrainJob), whole).jobset
+    templates = tuple(
+        it.template.spec.template.metadata.labels for it in built.spec.replicated_jobs
+    )
+    asked = Asked(job["metadata"]["labels"], "", built.metadata.labels, templates, namespace)
+
+    found = resolve(
+        job["metadata"]["labels"],
+        msgspec.convert(job["spec"]["runtimePatches"], tuple[Patch, ...]),
+        kept_runtime(msgspec.convert(runtime, SlimRuntime)),
+        namespace,
+        "default-queue",
+    )
+
+    ours = dict(enumerate(built.spec.replicated_jobs))
+    foreseen = dict(enumerate(found.jobset.spec.replicated_jobs))
+    assert found.choice == choose(asked, "default-queue")
+    assert other_schedulers(found.jobset) == other_schedulers(built)
+    assert refuse_exclusive(found.jobset, foreseen) == refuse_exclusive(built, ours)
+
+
+@settings(deadline=None)
+@given(job=TRAINJOBS, runtime=runtimes(), suspend=st.booleans())
+def test_whoever_suspends_or_resumes_is_not_judged(job: Obj, runtime: Obj, suspend: bool) -> None:
+    """Whatever the TrainJob and its runtime are, and whatever would be refused today."""
+    kept = kept_runtime(msgspec.convert(runtime, SlimRuntime))
+    later = {**job, "spec": {**job["spec"], "suspend": suspend}}
+
+    assert judged(later, known(kept, is_unknown_refused=True), job) == Judged(NOTHING)
+
+
+@settings(deadline=None)
+@given(job=TRAINJOBS, runtime=runtimes())
+def test_it_is_judged_alike_each_time(job: Obj, runtime: Obj) -> None:
+    """The same TrainJob gets the same answer, and a refusal is never without words."""
+    beside = known(kept_runtime(msgspec.convert(runtime, SlimRuntime)))
+    first = judged(job, beside)
+
+    assert judged(job, beside) == first
+    assert all(it.message and it.code == 422 for it in first.verdict.refusals)
+    assert BUNDLED.default_queue != (first.wanted.queue if first.wanted else "")

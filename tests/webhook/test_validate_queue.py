@@ -1,0 +1,234 @@
+"""The queue of a TrainJob: what may be named, whose choice it is, and when it may change."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.webhook.objects import QUEUE, Obj, job
+from tests.webhook.trainjobs import (
+    Given,
+    judged,
+    known,
+    patch,
+    pod_patch,
+    runtime,
+    said,
+    submitted,
+    the,
+    tree,
+)
+from webhook.validate_trainjob import Known, Wanted
+
+LABEL = "metadata.labels[kai.scheduler/queue]"
+PATCH = "spec.runtimePatches[0].trainingRuntimeSpec.template"
+ASLEEP = (
+    "the queue changes only while the TrainJob is suspended: set spec.suspend to true before, or "
+    "in the same update"
+)
+SUBDOMAIN = (
+    "must be 1 to 253 lower-case letters, digits, '-' and '.', and each part between dots begin "
+    "and end with a letter or digit"
+)
+LABEL_VALUE = (
+    "must be at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit"
+)
+BELOW = "that queue has others below it: name one of those (below)"
+OF_JOBSET = f"{PATCH}.metadata.labels[{QUEUE}]"
+OF_FIELD = "spec.runtimeRef: the runtime's podGroupPolicy.kaiScheduler.queue"
+
+QUEUES = tree("a", "b", "top", below="top")
+DENIED = known(queues=QUEUES, is_unknown_refused=True)
+TOLD = known(queues=QUEUES)
+MISSING = "there is no such queue: make it, or name one that is there"
+UNSAID: tuple[list[str], list[str]] = ([], [])
+NAMED = [
+    Case("a queue that is there", Given(submitted({QUEUE: "a"}), DENIED), UNSAID),
+    Case("one below another", Given(submitted({QUEUE: "below"}), DENIED), UNSAID),
+    Case(
+        "none that is there",
+        Given(submitted({QUEUE: "c"}), TOLD),
+        ([], [f"{LABEL}: the TrainJob's label is 'c', and {MISSING}"]),
+    ),
+    Case(
+        "none that is there, where that is refused",
+        Given(submitted({QUEUE: "c"}), DENIED),
+        ([f"{LABEL}: the TrainJob's label is 'c', and {MISSING}"], []),
+    ),
+    Case(
+        "one with others below it",
+        Given(submitted({QUEUE: "top"}), DENIED),
+        (
+            [f"{LABEL}: the TrainJob's label is 'top', and {BELOW}"],
+            [],
+        ),
+    ),
+    Case(
+        "no queue at all",
+        Given(submitted(), TOLD),
+        ([], [f"{LABEL}: the default is 'default-queue', and {MISSING}"]),
+    ),
+    Case(
+        "the namespace's",
+        Given(submitted(), known(queues=QUEUES, namespace={QUEUE: "No_Queue"})),
+        ([], [f"{LABEL}: the namespace's label is 'No_Queue', and {MISSING}"]),
+    ),
+    Case("before queues were listed", Given(submitted({QUEUE: "c"})), UNSAID),
+    Case(
+        "a name that no queue can have",
+        Given(submitted({QUEUE: "Team_A"}), TOLD),
+        (
+            [f"{LABEL}: 'Team_A' {SUBDOMAIN}"],
+            [],
+        ),
+    ),
+    Case(
+        "a patch that no label can hold",
+        Given(submitted(runtimePatches=[patch(labels={QUEUE: "team a"})])),
+        (
+            [f"{OF_JOBSET}: the label of the runtime's template: 'team a' {LABEL_VALUE}"],
+            [],
+        ),
+    ),
+    Case(
+        "a field of the runtime that is too long",
+        Given(submitted(), known(runtime(policy={"kaiScheduler": {"queue": "x" * 64}}))),
+        (
+            [f"{OF_FIELD}: '{'x' * 64}' {LABEL_VALUE}"],
+            [],
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", NAMED, ids=ids)
+def test_the_queue_that_is_named(case: Case[Given, Any]) -> None:
+    """What it is, who named it, where, and what would be right."""
+    assert said(the(case.given)) == case.want
+
+
+FIELD = runtime(policy={"kaiScheduler": {"queue": "r"}})
+JOBSET_LABEL = runtime(labels={QUEUE: "j"})
+POD_LABEL = runtime(job("a"), job("node", labels={QUEUE: "p"}))
+WHOSE = [
+    Case("his label", Given(submitted({QUEUE: "a"})), Wanted("a", LABEL)),
+    Case("his label over all", Given(submitted({QUEUE: "a"}), known(FIELD)), Wanted("a", LABEL)),
+    Case("nobody's", Given(submitted()), None),
+    Case("the namespace's", Given(submitted(), known(namespace={QUEUE: "n"})), None),
+    Case("the field of a runtime of the cluster", Given(submitted(), known(FIELD)), None),
+    Case("its template", Given(submitted(), known(JOBSET_LABEL)), None),
+    Case("its pods", Given(submitted(), known(POD_LABEL)), None),
+    Case(
+        "the field of his own runtime",
+        Given(submitted(own=True), known(FIELD)),
+        Wanted("r", "spec.runtimeRef"),
+    ),
+    Case(
+        "the template of his own runtime",
+        Given(submitted(own=True), known(JOBSET_LABEL)),
+        Wanted("j", "spec.runtimeRef"),
+    ),
+    Case(
+        "the pods of his own runtime",
+        Given(submitted(own=True), known(POD_LABEL)),
+        Wanted("p", "spec.runtimeRef"),
+    ),
+    Case(
+        "a patch of the JobSet",
+        Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), known(JOBSET_LABEL)),
+        Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]"),
+    ),
+    Case(
+        "the last of two patches",
+        Given(submitted(runtimePatches=[patch(labels={QUEUE: it}) for it in "xy"])),
+        Wanted("y", f"{PATCH.replace('0', '1')}.metadata.labels[{QUEUE}]"),
+    ),
+    Case(
+        "a patch of pods",
+        Given(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))])),
+        Wanted(
+            "x",
+            f"{PATCH}.spec.replicatedJobs[0].template.spec.template.metadata.labels[{QUEUE}]",
+        ),
+    ),
+    Case(
+        "a patch of pods that nobody makes",
+        Given(submitted(runtimePatches=[patch(pod_patch("other", labels={QUEUE: "x"}))])),
+        None,
+    ),
+    Case(
+        "a patch that the runtime's field outranks",
+        Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), known(FIELD)),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", WHOSE, ids=ids)
+def test_whose_choice_it_is(case: Case[Given, Wanted | None]) -> None:
+    """A person answers for what he can write: TrainJobs, and runtimes of his namespace."""
+    found = the(case.given)
+
+    assert (found.wanted, found.is_unsure) == (case.want, False)
+
+
+UNREAD = Known(None, {}, tree())
+UNSURE = [
+    Case("a runtime of his own", submitted(own=True), True),
+    Case("one of his own, and a label", submitted({QUEUE: "a"}, own=True), False),
+    Case("one of his own, and an empty label", submitted({QUEUE: ""}, own=True), True),
+    Case("one of the cluster", submitted(), False),
+]
+
+
+@pytest.mark.parametrize("case", UNSURE, ids=ids)
+def test_a_runtime_that_cannot_be_read(case: Case[Obj, bool]) -> None:
+    """It may name a queue, unless the TrainJob does."""
+    assert judged(case.given, UNREAD).is_unsure == case.want
+
+
+def test_an_unread_runtime_is_not_taken_for_one_that_names_nothing() -> None:
+    """Taking the label away leads to whatever it says."""
+    old = submitted({QUEUE: "default-queue"}, own=True, suspend=True)
+
+    assert judged(submitted(own=True, suspend=True), UNREAD, old).is_unsure
+
+
+ASLEEP_A = submitted({QUEUE: "a"}, suspend=True)
+RUNS_A, RUNS_B = submitted({QUEUE: "a"}), submitted({QUEUE: "b"})
+LATER = [
+    Case("while it runs", Given(RUNS_B, old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], Wanted("b", LABEL))),
+    Case(
+        "taken away while it runs", Given(submitted(), old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], None)
+    ),
+    Case("suspended before", Given(RUNS_B, old=ASLEEP_A), ([], Wanted("b", LABEL))),
+    Case("suspended with it", Given(ASLEEP_A, old=RUNS_B), ([], Wanted("a", LABEL))),
+    Case("suspended", Given(ASLEEP_A, old=RUNS_A), ([], None)),
+    Case("resumed", Given(RUNS_A, old=ASLEEP_A), ([], None)),
+    Case(
+        "a label of what it was anyway",
+        Given(submitted({QUEUE: "default-queue"}), old=submitted()),
+        ([], None),
+    ),
+    Case(
+        "a patch by a controller",
+        Given(submitted({QUEUE: "a"}, runtimePatches=[patch()]), old=ASLEEP_A),
+        ([], None),
+    ),
+    Case(
+        "a patch that names one",
+        Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), old=submitted()),
+        (
+            [f"{PATCH}.metadata.labels[{QUEUE}]: {ASLEEP}"],
+            Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]"),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LATER, ids=ids)
+def test_a_queue_changes_only_while_suspended(case: Case[Given, Any]) -> None:
+    """And only who changes it answers for it."""
+    found = the(case.given)
+
+    assert (said(found)[0], found.wanted) == case.want

@@ -1,0 +1,60 @@
+"""Names of labels and annotations that look like one that is read, and are not.
+
+Nobody misses such a name: the TrainJob runs, only not as it was meant. So names that are a slip
+away from one of ours are told, and names that stand among the labels though they are annotations,
+or the other way round. What is farther away may be somebody else's and is let alone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Final
+
+from trainer_kai.api.names import LAST_CHECKPOINT, QUEUE
+from trainer_kai.errors import FieldError
+from webhook.cache import CARRIED_ANNOTATIONS, CARRIED_LABELS
+
+__all__ = ["ANNOTATIONS", "LABELS", "misspelt", "near"]
+
+LABELS: Final = (QUEUE, *CARRIED_LABELS)
+ANNOTATIONS: Final = (*CARRIED_ANNOTATIONS, LAST_CHECKPOINT)
+_SLIP: Final = 2
+_MOST: Final = 200  # of labels, and of annotations; others may have thousands
+
+
+def misspelt(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[FieldError]:
+    """Yield each name that is not read as it stands, and what would be right."""
+    yield from _faults(labels, "labels", LABELS, ANNOTATIONS)
+    yield from _faults(annotations, "annotations", ANNOTATIONS, LABELS)
+
+
+def near(given: str, right: str) -> bool:
+    """Say whether one becomes the other by changing at most two letters beside each other."""
+    one, other = given.lower(), right.lower()
+    if abs(len(one) - len(other)) > _SLIP:
+        return False
+    before = _in_common(one, other)
+    one, other = one[before:], other[before:]
+    behind = _in_common(one[::-1], other[::-1])
+    return max(len(one), len(other)) - behind <= _SLIP
+
+
+def _in_common(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _faults(
+    given: Mapping[str, str], what: str, read: Sequence[str], elsewhere: Sequence[str]
+) -> Iterator[FieldError]:
+    for name in islice(given, _MOST):
+        path = f"metadata.{what}[{name}]"
+        if name in elsewhere:
+            right = "annotations" if what == "labels" else "labels"
+            yield FieldError(path, f"is read among the {right} only: move it there")
+        elif name not in read:
+            meant = _nearest(name, (*read, *elsewhere))
+            if meant:
+                yield FieldError(path, f"nobody reads this name; is {meant} meant?")
+
+
+def _nearest(given: str, names: Iterable[str]) -> str:
+    return next((name for name in names if near(given, name)), "")

@@ -1,0 +1,50 @@
+"""Which queues there are, and which of them have others below: those hold no workloads.
+
+Until all were listed once nothing is said about any: a queue is not missing because we are early.
+"""
+
+from typing import Final
+
+__all__ = ["QueueTree"]
+
+_NAMED: Final = 3
+
+
+class QueueTree:
+    """Names of queues, and whose children they are."""
+
+    def __init__(self) -> None:
+        self._is_listed = False
+        self._parents: dict[str, str] = {}
+        self._children: dict[str, dict[str, None]] = {}
+
+    def put(self, name: str, parent: str) -> None:
+        """Take a queue as it is now."""
+        self.drop(name)
+        self._parents[name] = parent
+        if parent:
+            self._children.setdefault(parent, {})[name] = None
+
+    def drop(self, name: str) -> None:
+        """Forget a queue; those below it stay where they are."""
+        parent = self._parents.pop(name, "")
+        siblings = self._children.get(parent, {})
+        siblings.pop(name, None)
+        if not siblings:
+            self._children.pop(parent, None)
+
+    def all_listed(self) -> None:
+        """Take note that all there are have been put."""
+        self._is_listed = True
+
+    def lack(self, name: str) -> str | None:
+        """Say why no workload can be in a queue, and what would be right."""
+        if not self._is_listed:
+            return None
+        if name not in self._parents:
+            return "there is no such queue: make it, or name one that is there"
+        below = sorted(self._children.get(name, ()))
+        if not below:
+            return None
+        few = ", ".join((*below[:_NAMED], *(["…"] if len(below) > _NAMED else [])))
+        return f"that queue has others below it: name one of those ({few})"
