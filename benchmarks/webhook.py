@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -35,8 +35,10 @@ from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Server as Place
 from webhook.app import Desk, Server
 from webhook.cache import Cache, SlimTrainJob, SlimTrainJobSpec, TrainJob
-from webhook.certs import make, server_context
+from webhook.certs import carry_out, host_of
 from webhook.review import Answer
+from webhook.rotation import Do, Lives, Step
+from webhook.trust import server_context
 
 __all__ = ["main"]
 
@@ -291,7 +293,9 @@ async def _served_by(server: str) -> AsyncIterator[int]:
 async def _serve(server: str) -> None:
     """Be a server until standard input ends; its log goes nowhere, but is written."""
     configure(SystemClock(), stream=Path(os.devnull).open("w"))  # noqa: ASYNC230, SIM115 - for good
-    tls = server_context(make((_LOOPBACK,), datetime.now(UTC)))
+    lives = Lives(timedelta(days=1), timedelta(days=2))
+    made = carry_out(Step(Do.REMAKE), None, [host_of(_LOOPBACK)], lives, datetime.now(UTC))
+    tls = server_context(made.pair)
     place = Place(address=_LOOPBACK, port=0, drain_s=0)
     async with AsyncExitStack() as stack:
         if server == "ours":

@@ -197,6 +197,19 @@ class Metrics:
         "could not be asked).",
         "outcome",
     )
+    admission_certificate_expires = Metric(
+        Gauge,
+        "admission_certificate_expires_timestamp_seconds",
+        "When what the webhook shows ends, in seconds since 1970: the certificate, or the "
+        "authority by which API servers trust it.",
+        "part",
+    )
+    admission_certificate_trusted = Metric(
+        Gauge,
+        "admission_certificate_trusted",
+        "1 while every webhook of a configuration trusts what the webhook shows, and 0 otherwise.",
+        "configuration",
+    )
     snapshot_seconds = Metric(
         Histogram,
         "snapshot_seconds",

@@ -6,6 +6,7 @@ the README are made of them. No setting holds a secret, and none may: all are pr
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import pydantic
@@ -39,12 +40,29 @@ def _kubernetes_name(value: str) -> str:
     return value
 
 
+def _hosts(value: str) -> str:
+    """See that each can stand in a certificate and is read back as the same."""
+    for host in filter(None, map(str.strip, value.split(","))):
+        try:
+            is_good = "%" not in str(ip_address(host))
+        except ValueError:
+            is_good = bool(_DNS_NAME.fullmatch(host)) and len(host) <= 253
+        if not is_good:
+            right = "should be a host name, or an address without brackets or zone"
+            raise ValueError(f"{host} {right}")
+    return value
+
+
 _Name = Annotated[str, AfterValidator(_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
 S = TypeVar("S", bound="Settings")
 
 Permission: TypeAlias = Literal["enforce", "warn", "off"]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Days = Annotated[float, Field(gt=0, le=36_500)]
+_DAY_S: Final = 86_400.0
+_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
 class _Model(BaseModel):
@@ -155,23 +173,56 @@ class Server(_Model):
 class Tls(_Model):
     """The certificate of the webhook, and who is told its authority."""
 
-    source: Literal["self-managed"] = "self-managed"
-    """Where the certificate comes from; `self-managed` is one that the webhook makes itself."""
+    source: Literal["self-managed", "cert-manager", "files"] = "self-managed"
+    """Who makes the certificate: the webhook (`self-managed`), cert-manager, or you (`files`)."""
 
     namespace: _NameOrNone = ""
     """The namespace of the Secret and the Service; empty for that of our credentials."""
 
     secret_name: _Name = "trainer-kai-webhook-tls"  # noqa: S105 - a name
-    """The Secret that all replicas keep the certificate in."""
+    """The Secret that all replicas keep the certificate in, or that cert-manager writes."""
 
     service_name: _Name = "trainer-kai-webhook"
     """The Service by which the API server reaches the webhook."""
 
     configuration_name: _Name = "kai-trainer"
-    """The webhook configurations, mutating and validating, into which the authority is written."""
+    """The webhook configurations, mutating and validating, that have to trust the certificate."""
 
-    extra_hosts: str = ""
+    extra_hosts: Annotated[str, AfterValidator(_hosts)] = ""
     """More host names and addresses for the certificate to name, with commas between them."""
+
+    certificate_days: _Days = 365
+    """How long a certificate lasts that the webhook makes."""
+
+    authority_days: _Days = 3650
+    """How long an authority lasts that the webhook makes."""
+
+    overlap_s: _Seconds = 3600.0
+    """How long both authorities are trusted until the new one signs, and again until one goes."""
+
+    check_s: _Seconds = 10.0
+    """How often the certificate and the webhook configurations are looked at."""
+
+    certificate_file: str = ""
+    """Source `files`: the certificate in PEM, and after it those between it and its authority."""
+
+    key_file: str = ""
+    """Source `files`: the key of the certificate in PEM, without a password."""
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self) -> "Tls":
+        """See that a rotation is over before what it replaces ends, and that files are named."""
+        if self.certificate_days * _DAY_S < 6 * self.overlap_s:
+            raise ValueError("certificate_days should be at least six times overlap_s")
+        if self.authority_days < 2 * self.certificate_days:
+            raise ValueError("authority_days should be at least twice certificate_days")
+        if self.overlap_s < 2 * self.check_s:
+            raise ValueError("overlap_s should be at least twice check_s")
+        named = bool(self.certificate_file), bool(self.key_file)
+        if named != ((True, True) if self.source == "files" else (False, False)):
+            message = "certificate_file and key_file should both be named with source files"
+            raise ValueError(f"{message}, and neither with another one")
+        return self
 
 
 class Admission(_Model):

@@ -1,5 +1,5 @@
 """Admission: checks TrainJobs, fills in JobSets, marks pods.
 
-Pure by default: only modules named `app`, `certs`, `rotate` and `__main__` may wait. It never
-meets the scheduler.
+Pure by default: only the modules that pyproject.toml names as shell may wait. It never meets the
+scheduler.
 """

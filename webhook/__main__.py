@@ -17,14 +17,16 @@ from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.standard import Basis, run_process
 from trainer_kai.kube.watch import Watch
 from trainer_kai.policy.groups import Rules
-from trainer_kai.settings import WebhookSettings
+from trainer_kai.settings import Tls, WebhookSettings
 from webhook.app import Desk, Server, reader
 from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, QUEUES, RUNTIMES, TRAINJOBS, Cache
-from webhook.certs import server_context
+from webhook.given import CertManager, Files
 from webhook.judge import Judge, Strictness, elsewhere
-from webhook.rotate import Keeper
+from webhook.keeper import Keeper, Source
+from webhook.rotate import SelfManaged
+from webhook.stored import Stored
 
-__all__ = ["follow", "webhook"]
+__all__ = ["follow", "keeper_of", "webhook"]
 
 T = TypeVar("T", bound=Object)
 
@@ -98,20 +100,36 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     follow(run, client, cache, basis.seen, health)
     every_s = settings.server.runtimes_s
     run.start("read runtimes anew", lambda: read_anew(client, cache, every_s, log))
-    keeper = Keeper(client, settings.tls, clock, log)
+    keeper = keeper_of(basis, settings.tls)
     health.needs("certificate loaded", keeper.not_loaded)
-    health.needs("authority published", keeper.not_published)
-    pair = await keeper.obtain()
+    health.needs("certificate trusted", keeper.not_trusted)
+    health.needs("certificate valid", keeper.not_valid)
+    await keeper.begin()
     rules = Rules(settings.mode, settings.scheduler_name, settings.default_queue)
     desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
     denies = settings.admission.unknown_queue == "deny"
     strictness = Strictness(rules, settings.queue_permission, denies)
     judge = Judge(cache, strictness, elsewhere(client), clock, basis.metrics, log)
     desk.add("/validate/trainjob", "trainjob", judge.answer)
-    shown = server_context(pair)
+    shown = keeper.shown.context
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
     log.info("reviews are answered", address=settings.server.address, port=settings.server.port)
-    run.start("publish", lambda: keeper.publish(pair))
+    run.start("keep the certificate", keeper.run)
+
+
+def keeper_of(basis: Basis, settings: Tls) -> Keeper:
+    """Return who keeps the certificate, from where the settings say."""
+    clock, log = basis.clock, basis.log
+    stored = Stored(basis.client, settings)
+    source: Source
+    match settings.source:
+        case "self-managed":
+            source = SelfManaged(stored, settings, clock, log)
+        case "cert-manager":
+            source = CertManager(stored)
+        case "files":
+            source = Files(settings.certificate_file, settings.key_file)
+    return Keeper(source, stored, settings, clock, basis.metrics, log)
 
 
 if __name__ == "__main__":

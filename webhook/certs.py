@@ -1,110 +1,124 @@
-"""A certificate and its authority: made, judged, and shown.
+"""Certificates and their authorities: made as a step of `rotation` says.
 
 Nothing here knows a clock or a cluster: `rotate` keeps what is made here.
 """
 
-import ipaddress
-import os
-import ssl
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple, TypeAlias
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["MARGIN", "Pair", "fault_of", "make", "needs_renewal", "server_context"]
+from webhook.rotation import Do, Lives, Step
 
-_Authority: TypeAlias = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+__all__ = ["Content", "Host", "Pair", "carry_out", "host_of", "id_of", "named_in", "signing_keys"]
 
-MARGIN: Final = timedelta(days=30)  # so long before its end a certificate is made anew
-_LEAF: Final = timedelta(days=365)
-_AUTHORITY: Final = timedelta(days=3650)
+Host: TypeAlias = str | IPv4Address | IPv6Address  # compared by value, however it was spelt
+_Key: TypeAlias = ec.EllipticCurvePrivateKey
+_Span: TypeAlias = tuple[datetime, datetime]
+
 _EARLY: Final = timedelta(minutes=5)  # for clocks that are behind
+_LEAST_BITS: Final = 256
 
 
 class Pair(NamedTuple):
-    """A certificate and its authority, with their keys, as PEM."""
+    """What a server shows, and its key, as PEM."""
 
-    authority: bytes
-    authority_key: bytes
     certificate: bytes
     key: bytes
 
 
-def needs_renewal(certificate: x509.Certificate, now: datetime, margin: timedelta) -> bool:
-    """Say whether a certificate is not valid now, or not for long."""
-    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return not begins <= now < ends - margin
+class Content(NamedTuple):
+    """What the Secret holds, as PEM: what is shown, whom to trust, and the keys of those."""
+
+    certificate: bytes
+    key: bytes
+    authorities: bytes  # one after the other
+    authority_key: bytes = b""  # of the one that signed the certificate
+    next_key: bytes = b""  # of the one that will sign the next
+
+    @property
+    def pair(self) -> Pair:
+        """Return what a server shows."""
+        return Pair(self.certificate, self.key)
 
 
-def fault_of(pair: Pair, hosts: Iterable[str], now: datetime, margin: timedelta) -> str | None:
-    """Say why a certificate cannot be shown, or None."""
+def host_of(name: str) -> Host:
+    """Return what a name or an address means."""
     try:
-        certificate = x509.load_pem_x509_certificate(pair.certificate)
-        authority = x509.load_pem_x509_certificate(pair.authority)
-        key = serialization.load_pem_private_key(pair.key, None)
-        certificate.verify_directly_issued_by(authority)
-        missing = set(hosts) - _named(certificate)
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
-        return f"it cannot be read: {error}" if str(error) else "its authority did not sign it"
-    if key.public_key() != certificate.public_key():
-        return "its key belongs to another certificate"
-    if needs_renewal(authority, now, timedelta()) or needs_renewal(certificate, now, margin):
-        return f"it is valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
-    return f"it does not name {', '.join(sorted(missing))}" if missing else None
+        return ip_address(name)
+    except ValueError:
+        return name.lower().rstrip(".")
 
 
-def make(hosts: Sequence[str], now: datetime, old: Pair | None = None) -> Pair:
-    """Make a certificate, by the authority of the old one where that will do for its whole life."""
-    authority = _authority_of(old, now) if old else None
-    certificate, signing_key = authority or _new_authority(now)
-    key = ec.generate_private_key(ec.SECP256R1())
-    leaf = (
-        _builder(hosts[0], certificate.subject, key.public_key(), (now - _EARLY, now + _LEAF))
-        .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_key_of(signing_key), critical=False)
-        .sign(signing_key, hashes.SHA256())
-    )
-    return Pair(_pem(certificate), _private(signing_key), _pem(leaf), _private(key))
+def id_of(certificate: x509.Certificate) -> str:
+    """Return what tells one certificate from every other."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
 
 
-def server_context(pair: Pair) -> ssl.SSLContext:
-    """Return what a server shows; loading another pair into it serves new connections."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    file = os.memfd_create("tls")  # OpenSSL reads files only; this one is in memory, and ours alone
+def named_in(certificate: bytes) -> set[Host]:
+    """Return the hosts that a certificate names."""
     try:
-        os.write(file, pair.key + pair.certificate)
-        context.load_cert_chain(f"/dev/fd/{file}")
-    finally:
-        os.close(file)
-    return context
+        leaf = x509.load_pem_x509_certificate(certificate)
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return set()
+    addresses = names.get_values_for_type(x509.IPAddress)
+    single = (it for it in addresses if isinstance(it, IPv4Address | IPv6Address))
+    return {*map(host_of, names.get_values_for_type(x509.DNSName)), *single}
 
 
-def _authority_of(old: Pair, now: datetime) -> _Authority | None:
-    """Return an authority that can sign another certificate."""
-    try:
-        certificate = x509.load_pem_x509_certificate(old.authority)
-        key = serialization.load_pem_private_key(old.authority_key, None)
-    except (ValueError, TypeError):
-        return None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or needs_renewal(certificate, now, _LEAF):
-        return None
-    return (certificate, key) if key.public_key() == certificate.public_key() else None
+def signing_keys(
+    content: Content, authorities: Iterable[x509.Certificate]
+) -> dict[str, ec.EllipticCurvePrivateKey]:
+    """Return the keys of those authorities that can sign with what a Secret holds."""
+    keys = [key for pem in (content.authority_key, content.next_key) if (key := _read_key(pem))]
+    return {
+        id_of(authority): key
+        for authority in authorities
+        for key in keys
+        if key.public_key() == authority.public_key()
+    }
 
 
-def _new_authority(now: datetime) -> _Authority:
+def carry_out(
+    step: Step, content: Content | None, hosts: Sequence[Host], lives: Lives, now: datetime
+) -> Content:
+    """Return what the Secret is to hold after a step that changes it."""
+    there = x509.load_pem_x509_certificates(content.authorities) if step.keep and content else []
+    kept = [it for it in there if id_of(it) in step.keep]
+    keys = signing_keys(content, kept) if content else {}
+    if step.do is Do.REMAKE:
+        authority, key = _new_authority(lives, now)
+        pair = _signed(hosts, (authority, key), lives, now)
+        return Content(*pair, _pem([*kept, authority]), _private(key))
+    assert content is not None, step
+    if step.do is Do.ADD:
+        [signer] = step.keep
+        authority, key = _new_authority(lives, now)
+        own = _private(keys[signer]) if signer in keys else b""
+        return Content(*content.pair, _pem([*kept, authority]), own, _private(key))
+    if step.do is Do.DROP:
+        return content._replace(authorities=_pem(kept), next_key=b"")
+    assert step.do is Do.SIGN, step
+    by = next(it for it in kept if id_of(it) == step.by)
+    pair = _signed(hosts, (by, keys[step.by]), lives, now)
+    own = _private(keys[step.by])
+    is_renewal = own == content.authority_key
+    return Content(*pair, _pem(kept), own, content.next_key if is_renewal else b"")
+
+
+def _new_authority(lives: Lives, now: datetime) -> tuple[x509.Certificate, _Key]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _subject("trainer-kai webhook authority")
+    valid = (now - _early(lives.authority), now + lives.authority)
     certificate = (
-        _builder(name, name, key.public_key(), (now - _EARLY, now + _AUTHORITY))
+        _builder(name, name, key.public_key(), valid)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -113,15 +127,35 @@ def _new_authority(now: datetime) -> _Authority:
     return certificate, key
 
 
+def _signed(
+    hosts: Sequence[Host], by: tuple[x509.Certificate, _Key], lives: Lives, now: datetime
+) -> Pair:
+    authority, signing_key = by
+    key = ec.generate_private_key(ec.SECP256R1())
+    ends = min(now + lives.certificate, authority.not_valid_after_utc)
+    valid = (now - _early(ends - now), ends)
+    leaf = (
+        _builder(_subject(str(hosts[0])), authority.subject, key.public_key(), valid)
+        .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(_key_of(signing_key), critical=False)
+        .sign(signing_key, hashes.SHA256())
+    )
+    return Pair(_pem([leaf]), _private(key))
+
+
+def _early(life: timedelta) -> timedelta:
+    return min(_EARLY, life / 10)
+
+
 def _builder(
-    subject: x509.Name | str,
-    issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    valid: tuple[datetime, datetime],
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, valid: _Span
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(_subject(subject) if isinstance(subject, str) else subject)
+        .subject_name(subject)
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
@@ -134,7 +168,7 @@ def _subject(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
-def _key_of(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
+def _key_of(key: _Key) -> x509.AuthorityKeyIdentifier:
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
 
@@ -152,24 +186,25 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _name(host: str) -> x509.GeneralName:
+def _name(host: Host) -> x509.GeneralName:
+    return x509.DNSName(host) if isinstance(host, str) else x509.IPAddress(host)
+
+
+def _read_key(pem: bytes) -> _Key | None:
+    """Read a key that can sign; None for one that is missing, garbled, weak or of another kind."""
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+        key = serialization.load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    is_good = isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size >= _LEAST_BITS
+    return key if is_good and isinstance(key, ec.EllipticCurvePrivateKey) else None
 
 
-def _named(certificate: x509.Certificate) -> set[str]:
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    addresses = (str(address) for address in names.get_values_for_type(x509.IPAddress))
-    return {*names.get_values_for_type(x509.DNSName), *addresses}
+def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(it.public_bytes(serialization.Encoding.PEM) for it in certificates)
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _private(key: _Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -1,123 +1,279 @@
-"""Certificates: which will do, and that a client trusts what a server shows."""
+"""Certificates: what is made, which will do, and that clients trust what a server shows."""
 
 import asyncio
+import base64
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tests.support.case import Case, ids
-from webhook.certs import MARGIN, Pair, fault_of, make, needs_renewal, server_context
+from webhook.certs import Content, Pair, carry_out, host_of, id_of, named_in
+from webhook.rotation import Do, Lives, Step
+from webhook.trust import Shown, look, trust, valid
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-HOSTS = ("webhook.ns", "webhook.ns.svc", "127.0.0.1")
-GOOD = make(HOSTS, NOW)
-OTHER = make(HOSTS, NOW)
 DAY = timedelta(days=1)
+LIVES = Lives(365 * DAY, 3650 * DAY)
+HOSTS = tuple(map(host_of, ("webhook.ns.svc", "webhook.ns", "127.0.0.1", "2001:DB8:0:0::1")))
 
-# a pair and when it is looked at -> what is wrong with it
-CASES: list[Case[tuple[Pair, datetime], str | None]] = [
-    Case("one that was made now", (GOOD, NOW), None),
-    Case("one that lasts a while", (GOOD, NOW + 300 * DAY), None),
-    Case("one that will end soon", (GOOD, NOW + 336 * DAY), "it is valid until 2027-01-01"),
-    Case("one that has ended", (GOOD, NOW + 366 * DAY), "it is valid until 2027-01-01"),
-    Case("one of the future", (GOOD, NOW - DAY), "it is valid until 2027-01-01"),
-    Case(
-        "one that lacks a name",
-        (make(HOSTS[:1], NOW), NOW),
-        "it does not name 127.0.0.1, webhook.ns.svc",
-    ),
-    Case(
-        "one of another authority",
-        (GOOD._replace(authority=OTHER.authority), NOW),
-        "its authority did not sign it",
-    ),
-    Case(
-        "one with another key",
-        (GOOD._replace(key=OTHER.key), NOW),
-        "its key belongs to another certificate",
-    ),
-    Case(
-        "one whose authority has ended",
-        (make(HOSTS, NOW - 9 * 365 * DAY), NOW + 2 * 365 * DAY),
-        "it is valid until 2018-01-03",
-    ),
+
+def made(now: datetime = NOW, lives: Lives = LIVES) -> Content:
+    """Return what is made where there is nothing."""
+    return carry_out(Step(Do.REMAKE), None, HOSTS, lives, now)
+
+
+GOOD, OTHER = made(), made()
+
+
+def ids_in(content: Content) -> tuple[str, ...]:
+    """Return the authorities, in order."""
+    return tuple(map(id_of, x509.load_pem_x509_certificates(content.authorities)))
+
+
+@cache
+def keys() -> dict[str, bytes]:
+    """Return keys that cannot sign for us."""
+    weak = rsa.generate_private_key(65537, 1024)
+    short = ec.generate_private_key(ec.SECP192R1())
+    other = ec.generate_private_key(ec.SECP256R1())
+    encrypted = serialization.BestAvailableEncryption(b"secret")
+    kinds: dict[str, tuple[Any, serialization.KeySerializationEncryption]] = {
+        "weak": (weak, serialization.NoEncryption()),
+        "short": (short, serialization.NoEncryption()),
+        "another": (other, serialization.NoEncryption()),
+        "locked": (other, encrypted),
+    }
+    return {"none": b"", "no key": b"x", "half a key": GOOD.key[:100]} | {
+        name: key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection
+        )
+        for name, (key, protection) in kinds.items()
+    }
+
+
+# what is held -> what is wrong with it at any time
+CASES: list[Case[Content, str]] = [
+    Case("what was made", GOOD, ""),
+    Case("no certificate", GOOD._replace(certificate=b""), "it cannot be read"),
+    Case("a garbled one", GOOD._replace(certificate=b"x"), "it cannot be read"),
+    Case("half of one", GOOD._replace(certificate=GOOD.certificate[:200]), "it cannot be read"),
+    Case("no authority", GOOD._replace(authorities=b""), "its authority cannot be read"),
+    Case("a garbled authority", GOOD._replace(authorities=b"x"), "its authority cannot be read"),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_which_certificates_will_do(case: Case[tuple[Pair, datetime], str | None]) -> None:
-    """And why others will not."""
-    pair, now = case.given
-
-    assert fault_of(pair, HOSTS, now, MARGIN) == case.want
+def test_what_is_wrong_with_it(case: Case[Content, str]) -> None:
+    """Whichever part is broken, it is said, and nothing is raised."""
+    assert look(case.given, HOSTS).fault == case.want
 
 
-@pytest.mark.parametrize("part", ["authority", "certificate", "key"])
-@pytest.mark.parametrize("text", [b"", b"x", b"-----BEGIN CERTIFICATE-----\nAA==\n"])
-def test_what_is_no_certificate_is_told(part: str, text: bytes) -> None:
-    """Whichever part of it is broken."""
-    fault = fault_of(GOOD._replace(**{part: text}), HOSTS, NOW, MARGIN)
+@pytest.mark.parametrize("which", ["none", "no key", "half a key", "weak", "short", "another"])
+def test_a_key_that_will_not_do(which: str) -> None:
+    """Neither for the certificate nor for its authority."""
+    shown = look(GOOD._replace(key=keys()[which]), HOSTS)
+    signing = look(GOOD._replace(authority_key=keys()[which]), HOSTS)
 
-    assert fault is not None
-    assert fault.startswith("it cannot be read: ")
+    assert shown.fault.startswith("its key will not do: ")
+    assert signing.fault == ""
+    assert [it.signs for it in signing.authorities] == [False]
 
 
-def test_a_new_certificate_comes_from_the_old_authority() -> None:
-    """Whoever trusts the old one trusts the new one."""
-    renewed = make(HOSTS, NOW + 336 * DAY, GOOD)
+def test_a_key_with_a_password_asks_nobody_for_it() -> None:
+    """There is no terminal, or worse, there is one."""
+    assert look(GOOD._replace(key=keys()["locked"]), HOSTS).fault.startswith("its key will not do")
+    assert not look(GOOD._replace(authority_key=keys()["locked"]), HOSTS).authorities[0].signs
 
-    assert renewed.authority == GOOD.authority
-    assert renewed.certificate != GOOD.certificate
-    assert fault_of(renewed, HOSTS, NOW + 336 * DAY, MARGIN) is None
+
+def test_what_is_known_of_a_good_one() -> None:
+    """Who signed it, and from when until when; a little before now, for clocks that are behind."""
+    found = look(GOOD, HOSTS)
+
+    assert (found.signer,) == ids_in(GOOD)
+    assert (found.begins, found.ends) == (NOW - timedelta(minutes=5), NOW + 365 * DAY)
+    assert [it.signs for it in found.authorities] == [True]
+    assert found.unusable(NOW) == ""
+
+
+def test_hosts_are_compared_by_value() -> None:
+    """However they are spelt: else the certificate would be made anew for ever."""
+    spelt = ("Webhook.NS.svc.", "2001:0db8::0001", "127.0.0.1", "webhook.ns")
+
+    assert look(GOOD, tuple(map(host_of, spelt))).missing == ""
+    assert look(GOOD, (*HOSTS, host_of("a.example.org"))).missing == "a.example.org"
+    assert named_in(GOOD.certificate) == set(HOSTS)
+
+
+def test_another_authority_did_not_sign_it() -> None:
+    """That its key fits itself is not enough."""
+    found = look(GOOD._replace(authorities=OTHER.authorities), HOSTS)
+
+    assert found.signer == ""
+    assert found.unusable(NOW) == "none of its authorities signed it"
+
+
+def test_a_rotation_step_by_step() -> None:
+    """Two authorities, then the other one signs, then it is alone; keys that are done with go."""
+    (old,) = ids_in(GOOD)
+    added = carry_out(Step(Do.ADD, keep=(old,)), GOOD, HOSTS, LIVES, NOW)
+    both = ids_in(added)
+    renewed = carry_out(Step(Do.SIGN, keep=both, by=old), added, HOSTS, LIVES, NOW)
+    signed = carry_out(Step(Do.SIGN, keep=both, by=both[1]), renewed, HOSTS, LIVES, NOW)
+    dropped = carry_out(Step(Do.DROP, keep=both[1:]), signed, HOSTS, LIVES, NOW)
+    looks = [look(it, HOSTS) for it in (added, renewed, signed, dropped)]
+
+    assert added.pair == GOOD.pair
+    assert [it.signer for it in looks] == [old, old, both[1], both[1]]
+    assert [[a.signs for a in it.authorities] for it in looks] == [
+        [True, True],
+        [True, True],
+        [False, True],
+        [True],
+    ]
+    assert dropped.pair == signed.pair
+    assert dropped.next_key == b""
+
+
+def test_a_certificate_does_not_outlive_its_authority() -> None:
+    """It would be shown in vain."""
+    (by,) = ids_in(GOOD)
+    late = carry_out(Step(Do.SIGN, keep=(by,), by=by), GOOD, HOSTS, LIVES, NOW + 3600 * DAY)
+
+    assert look(late, HOSTS).ends == NOW + 3650 * DAY
+
+
+def test_others_are_kept_beside_a_new_authority() -> None:
+    """Somebody may still show what they signed."""
+    (old,) = ids_in(GOOD)
+    again = carry_out(Step(Do.REMAKE, keep=(old,)), GOOD, HOSTS, LIVES, NOW)
+
+    assert ids_in(again)[0] == old
+    assert look(again, HOSTS).signer == ids_in(again)[1]
+
+
+def test_one_that_was_signed_by_way_of_another_is_trusted() -> None:
+    """As those of companies are: the certificate brings the one between it and its authority."""
+    root, leaf = made(), made()
+    assert trust(encoded(root.authorities), leaf.pair, "webhook.ns.svc").until is None
+    both = root.authorities + leaf.authorities
+    assert trust(encoded(both), leaf.pair, "webhook.ns.svc").until == NOW + 3650 * DAY
+    chain = leaf.pair._replace(certificate=leaf.certificate + leaf.authorities)
+    assert valid(chain).ends == NOW + 365 * DAY
+    assert trust(encoded(leaf.authorities), chain, "webhook.ns.svc").until == NOW + 3650 * DAY
 
 
 @pytest.mark.parametrize(
-    ("old", "now"),
+    ("bundle", "host", "why_not"),
     [
-        (GOOD, NOW + 3300 * DAY),
-        (GOOD._replace(authority_key=b""), NOW),
-        (GOOD._replace(authority_key=OTHER.authority_key), NOW),
-        (GOOD._replace(authority=b"x"), NOW),
+        (GOOD.authorities, "other.ns.svc", "Hostname mismatch"),
+        (GOOD.authorities, "10.0.0.1", "IP address mismatch"),
+        (OTHER.authorities, "127.0.0.1", "certificate"),
+        (b"x", "127.0.0.1", "no authority can be read"),
     ],
 )
-def test_an_authority_that_will_not_do_is_made_anew(old: Pair, now: datetime) -> None:
-    """It has to outlive what it signs, and we have to have its key."""
-    made = make(HOSTS, now, old)
+def test_who_does_not_trust_it(bundle: bytes, host: str, why_not: str) -> None:
+    """And why."""
+    found = trust(encoded(bundle), GOOD.pair, host)
 
-    assert made.authority != old.authority
-    assert fault_of(made, HOSTS, now, MARGIN) is None
+    assert found.until is None
+    assert why_not in found.why_not
 
 
-def test_when_a_certificate_needs_renewal() -> None:
-    """The margin counts, to the second."""
-    certificate = x509.load_pem_x509_certificate(GOOD.certificate)
-    ends = certificate.not_valid_after_utc
-
-    assert not needs_renewal(certificate, ends - MARGIN - timedelta(seconds=1), MARGIN)
-    assert needs_renewal(certificate, ends - MARGIN, MARGIN)
+def encoded(pem: bytes) -> str:
+    """Return what stands in a configuration."""
+    return base64.b64encode(pem).decode()
 
 
 async def test_a_client_that_trusts_the_authority_trusts_the_server() -> None:
     """By each of its names, and only by those; an old TLS is refused."""
-    pair = make((*HOSTS, "localhost"), datetime.now(UTC))
-    context = server_context(pair)
-    server = await asyncio.start_server(
-        lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context
-    )
-    port = server.sockets[0].getsockname()[1]
-    trusting = ssl.create_default_context(cadata=pair.authority.decode())
-    trusting.verify_flags |= ssl.VERIFY_X509_STRICT
+    content = made(datetime.now(UTC))
+    shown = Shown()
+    shown.show(content.pair)
+    async with _listening(shown) as port:
+        for host in ("webhook.ns.svc", "webhook.ns", "127.0.0.1"):
+            await _connect(port, content, host)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await _connect(port, content, "other")
 
-    for host in (*HOSTS, "localhost"):
-        _, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=trusting, server_hostname=host
-        )
+    assert shown.context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_another_one_is_shown_without_a_restart() -> None:
+    """Also of another kind of key; who is connected stays so; a name need not be sent."""
+    first, second = made(datetime.now(UTC)), made(datetime.now(UTC))
+    shown = Shown()
+    shown.show(_with_rsa(first))
+    async with _listening(shown) as port:
+        reader, writer = await _connect(port, None, "127.0.0.1")
+        shown.show(second.pair)
+        await _connect(port, second, "127.0.0.1")
+        await _connect(port, second, "webhook.ns")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await _connect(port, first, "127.0.0.1")
+        with pytest.raises(ssl.SSLError):
+            shown.show(second.pair._replace(key=b"x"))
+        await _connect(port, second, "127.0.0.1")
+        writer.write(b"still here\n")
+        assert await reader.readline() == b"still here\n"
         writer.close()
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname="other")
-    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
-    server.close()
-    await server.wait_closed()
+
+def _with_rsa(content: Content) -> Pair:
+    """Return the same certificate with a key of another kind, signed by itself."""
+    key = rsa.generate_private_key(65537, 2048)
+    old = x509.load_pem_x509_certificate(content.certificate)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(old.subject)
+        .issuer_name(old.subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(old.not_valid_before_utc)
+        .not_valid_after(old.not_valid_after_utc)
+    )
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return Pair(pem, private)
+
+
+@asynccontextmanager
+async def _listening(shown: Shown) -> AsyncIterator[int]:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=shown.context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def _connect(
+    port: int, content: Content | None, host: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect as whoever trusts the authorities of a Secret, or anybody."""
+    if content is None:
+        trusting = ssl._create_unverified_context()
+    else:
+        trusting = ssl.create_default_context(cadata=content.authorities.decode())
+        trusting.verify_flags |= ssl.VERIFY_X509_STRICT
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=trusting, server_hostname=host
+    )
+    if content is not None:
+        writer.close()
+    return reader, writer

@@ -1,0 +1,257 @@
+"""An API server with one Secret and two webhook configurations, and replicas that keep them."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from tests.support.clock import VirtualClock
+from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.request import Request
+from trainer_kai.log import logger
+from trainer_kai.metrics import Metrics
+from trainer_kai.settings import Tls
+from webhook.certs import Content
+from webhook.keeper import Keeper, Source
+from webhook.rotate import SelfManaged
+from webhook.stored import Secret as SecretObject
+from webhook.stored import Stored, content_in, host_names
+from webhook.trust import trust
+
+__all__ = [
+    "DAY_S",
+    "HOST",
+    "HOSTS",
+    "MUTATING",
+    "SECRET",
+    "SETTINGS",
+    "VALIDATING",
+    "Replica",
+    "Store",
+    "encoded",
+    "short",
+]
+
+SETTINGS = Tls(namespace="ns", extra_hosts="10.0.0.7, other.example.org,")
+HOSTS = host_names(SETTINGS, "ns")
+HOST = "trainer-kai-webhook.ns.svc"
+SECRET = "/api/v1/namespaces/ns/secrets"
+_REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = f"{_REGISTRATION}/mutatingwebhookconfigurations/kai-trainer"
+VALIDATING = f"{_REGISTRATION}/validatingwebhookconfigurations/kai-trainer"
+REASONS = {404: "NotFound", 409: "AlreadyExists", 422: "Invalid", 403: "Forbidden"}
+DAY_S: Final = 86_400
+
+
+class Store:
+    """A transport, and the objects behind it."""
+
+    def __init__(self) -> None:
+        self.secret: dict[str, Any] | None = None
+        self.configurations: dict[str, dict[str, Any]] = {}
+        self.asked: list[str] = []
+        self.refuse: int | None = None
+        self.refuse_writes: int | None = None
+        self.before: Callable[[Request], None] = lambda _: None
+        self._version = 0
+
+    # What is there
+
+    @property
+    def content(self) -> Content:
+        """Return what the Secret holds."""
+        assert self.secret is not None
+        metadata: Any = {}
+        found = content_in(SecretObject(metadata=metadata, data=self.secret["data"]))
+        assert found is not None
+        return found
+
+    def hold(self, content: Content) -> None:
+        """Have the Secret hold this."""
+        names = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next.key")
+        data = {name: encoded(pem) for name, pem in zip(names, content, strict=True) if pem}
+        self.put_secret({"type": "kubernetes.io/tls", "data": data})
+
+    def put_secret(self, fields: dict[str, Any]) -> None:
+        """Store a Secret."""
+        metadata = {**fields.get("metadata", {}), "resourceVersion": self._next_version()}
+        self.secret = {**fields, "metadata": metadata}
+
+    def configure(self, *bundles: str, path: str = MUTATING, host: str = HOST) -> None:
+        """Make a configuration, with a webhook for each bundle."""
+        name, namespace = host.split(".")[:2]
+        service = {"name": name, "namespace": namespace}
+        webhooks = [
+            {"name": f"w{number}", "clientConfig": {"service": service, "caBundle": bundle}}
+            for number, bundle in enumerate(bundles)
+        ]
+        metadata = {"name": "kai-trainer", "resourceVersion": self._next_version()}
+        self.configurations[path] = {"metadata": metadata, "webhooks": webhooks}
+
+    def bundles(self, path: str = MUTATING) -> set[str]:
+        """Return whom the API server trusts."""
+        webhooks = self.configurations[path]["webhooks"]
+        return {webhook["clientConfig"]["caBundle"] for webhook in webhooks}
+
+    def publish(self, bundle: str, path: str = MUTATING) -> None:
+        """Have every webhook of a configuration trust this."""
+        for webhook in self.configurations[path]["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = bundle
+        self.configurations[path]["metadata"]["resourceVersion"] = self._next_version()
+
+    def writes(self) -> list[str]:
+        """Return what was written, in order."""
+        return [it for it in self.asked if not it.startswith("GET ")]
+
+    # The wire
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:
+        """Answer."""
+        assert timeout_s > 0
+        self.asked.append(str(request))
+        self.before(request)
+        await asyncio.sleep(0)
+        refused = self.refuse or (self.refuse_writes if request.method != "GET" else None)
+        if refused:
+            return _refused(refused)
+        body = json.loads(request.body or b"null")
+        if request.path.startswith(_REGISTRATION):
+            return self._configured(request, body)
+        if request.method != "GET":
+            there = self.secret["metadata"]["resourceVersion"] if self.secret else None
+            if body["metadata"].get("resourceVersion") != there:
+                return _refused(409)
+            self.put_secret(body)
+        return _found(self.secret)
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Have nothing to follow."""
+        raise NotImplementedError(request, silence_s)
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+    def _configured(self, request: Request, body: Any) -> Answer:
+        found = self.configurations.get(request.path)
+        if request.method == "PATCH" and found is not None:
+            test, *writes = body
+            assert test["op"] == "test"
+            assert test["path"] == "/metadata/resourceVersion"
+            if test["value"] != found["metadata"]["resourceVersion"]:
+                return _refused(422)
+            for operation in writes:
+                _, _, number, *rest = operation["path"].split("/")
+                assert rest == ["clientConfig", "caBundle"]
+                found["webhooks"][int(number)]["clientConfig"]["caBundle"] = operation["value"]
+            found["metadata"]["resourceVersion"] = self._next_version()
+        return _found(found)
+
+    def _next_version(self) -> str:
+        self._version += 1
+        return f"{self._version}"
+
+
+class Replica:
+    """A process that keeps the certificate, as far as that goes."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: VirtualClock,
+        settings: Tls = SETTINGS,
+        source: Callable[[Stored], Source] | None = None,
+    ) -> None:
+        access = Access("https://nowhere", Token(""), namespace="ours")
+        stored = Stored(Client(access, store, clock, Unobserved()), settings)
+        log = logger(__name__)
+        made = source(stored) if source else SelfManaged(stored, settings, clock, log)
+        self.metrics: Final = Metrics()
+        self.keeper: Final = Keeper(made, stored, settings, clock, self.metrics, log)
+        self._clock = clock
+        self._store = store
+        self._task: asyncio.Task[None] | None = None
+
+    def run(self) -> "Replica":
+        """Begin, and go on until it is killed."""
+
+        async def run() -> None:
+            await self.keeper.begin()
+            await self.keeper.run()
+
+        self._task = asyncio.create_task(run())
+        return self
+
+    async def start(self) -> "Replica":
+        """Begin, and have it do what it can at once and a second later."""
+        self.run()
+        await self._clock.advance(1)
+        return self
+
+    async def kill(self) -> None:
+        """End it where it is."""
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def task(self) -> "asyncio.Task[None]":
+        """Return what runs."""
+        assert self._task is not None
+        return self._task
+
+    @property
+    def shows(self) -> bytes:
+        """Return the certificate that it shows."""
+        assert self.keeper.shown.pair is not None
+        return self.keeper.shown.pair.certificate
+
+    @property
+    def unready(self) -> dict[str, str]:
+        """Return why it is not ready."""
+        keeper = self.keeper
+        why = {
+            "loaded": keeper.not_loaded(),
+            "trusted": keeper.not_trusted(),
+            "valid": keeper.not_valid(),
+        }
+        return {name: it for name, it in why.items() if it}
+
+    def is_trusted(self, path: str = MUTATING) -> bool:
+        """Say whether the API server trusts what it shows, now."""
+        pair = self.keeper.shown.pair
+        assert pair is not None
+        found = [trust(bundle, pair, HOST) for bundle in self._store.bundles(path)]
+        return all(it.until is not None and self._clock.now() < it.until for it in found)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """Return a metric."""
+        found: float | None = self.metrics.registry.get_sample_value(
+            f"trainer_kai_admission_{name}", labels
+        )
+        return found
+
+
+def encoded(pem: bytes) -> str:
+    """Return what stands in an object."""
+    return base64.b64encode(pem).decode()
+
+
+def short(**settings: Any) -> Tls:
+    """Return settings of a certificate that lasts minutes."""
+    usual = {"certificate_days": 600 / DAY_S, "authority_days": 3000 / DAY_S}
+    return SETTINGS.model_copy(update={**usual, "overlap_s": 60.0, "check_s": 5.0, **settings})
+
+
+def _found(obj: dict[str, Any] | None) -> Answer:
+    return _refused(404) if obj is None else Answer(200, json.dumps(obj).encode())
+
+
+def _refused(status: int) -> Answer:
+    body = {"kind": "Status", "code": status, "reason": REASONS.get(status, ""), "message": "no"}
+    return Answer(status, json.dumps(body).encode())

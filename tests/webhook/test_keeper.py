@@ -1,0 +1,251 @@
+"""What is shown and when, whoever makes it; what readiness and metrics say of it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from structlog.testing import capture_logs
+
+from tests.support.clock import VirtualClock
+from tests.webhook.store import DAY_S, HOST, SETTINGS, Replica, Store, encoded, short
+from trainer_kai.settings import Tls
+from webhook.certs import Content, carry_out, host_of, id_of
+from webhook.given import CertManager, Files
+from webhook.rotation import Do, Lives, Step
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LIVES = Lives(timedelta(days=90), timedelta(days=900))
+BY_CERT_MANAGER = SETTINGS.model_copy(update={"source": "cert-manager"})
+
+
+def made(host: str = HOST, now: datetime = START) -> Content:
+    """Return what somebody else made."""
+    return carry_out(Step(Do.REMAKE), None, (host_of(host),), LIVES, now)
+
+
+def issue(store: Store, content: Content) -> None:
+    """Write a Secret as cert-manager does."""
+    data = {"tls.crt": content.certificate, "tls.key": content.key, "ca.crt": content.authorities}
+    annotations = {"cert-manager.io/certificate-name": "webhook"}
+    fields = {name: encoded(pem) for name, pem in data.items()}
+    store.put_secret({"metadata": {"annotations": annotations}, "data": fields})
+
+
+def weak_key() -> bytes:
+    """Return a key that OpenSSL takes for none."""
+    return rsa.generate_private_key(65537, 1024).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """Return a clock of the test's own."""
+    return VirtualClock(START)
+
+
+@pytest.fixture
+def store() -> Store:
+    """Return an API server with a configuration that trusts nobody yet."""
+    store = Store()
+    store.configure("", "")
+    return store
+
+
+async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(
+    store: Store, clock: VirtualClock
+) -> None:
+    """Not even whom to trust: that is cainjector's."""
+    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    await clock.advance(5)
+    absent = replica.unready
+    first = made()
+    issue(store, first)
+    await clock.advance(15)
+    untold = replica.unready
+    store.publish(encoded(first.authorities))
+    await clock.advance(15)
+
+    assert "Secret ns/trainer-kai-webhook-tls is not there" in absent["loaded"]
+    assert untold["trusted"].endswith("names no authority yet")
+    assert replica.unready == {}
+    assert replica.shows == first.certificate
+    assert store.writes() == []
+
+
+async def test_a_new_one_is_shown_when_it_is_trusted(store: Store, clock: VirtualClock) -> None:
+    """The old one is shown until then, unless it has ended or is not trusted any more."""
+    first, second, third = made(), made(), made()
+    issue(store, first)
+    store.publish(encoded(first.authorities))
+    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    issue(store, second)
+    await clock.advance(60)
+    early, unready = replica.shows, replica.unready
+    store.publish(encoded(second.authorities))
+    await clock.advance(1.5)
+    on_time = replica.shows
+    store.publish(encoded(third.authorities))
+    await clock.advance(15)
+    issue(store, third)
+    await clock.advance(15)
+
+    assert early == first.certificate
+    assert unready == {}
+    assert on_time == second.certificate
+    assert replica.shows == third.certificate
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"tls.key": b"x"}, "its key will not do: "),
+        ({"tls.key": weak_key()}, "its key will not do: "),
+        ({"tls.key": made().key}, "its key will not do: key values mismatch"),
+        ({"tls.crt": b"x"}, "it cannot be read"),
+        ({"tls.crt": b""}, "it cannot be read"),
+    ],
+)
+async def test_what_cannot_be_shown_is_told(
+    store: Store, clock: VirtualClock, fields: dict[str, bytes], why: str
+) -> None:
+    """It replaces nothing that can, and ends nobody."""
+    first = made()
+    issue(store, first)
+    store.publish(encoded(first.authorities))
+    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    assert store.secret is not None
+    data = {**store.secret["data"], **{name: encoded(pem) for name, pem in fields.items()}}
+    store.put_secret({**store.secret, "data": data})
+    with capture_logs() as logs:
+        await clock.advance(60)
+        second = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+
+    assert replica.unready == {}
+    assert replica.shows == first.certificate
+    assert why in second.unready["loaded"]
+    assert why in logs[0]["error"]
+
+
+async def test_files_are_read_again(store: Store, clock: VirtualClock, tmp_path: Path) -> None:
+    """As they are mounted: a folder is exchanged under its name."""
+    first, second = made(), made()
+    for number, content in enumerate((first, second)):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "tls.crt").write_bytes(content.certificate)
+        (tmp_path / f"{number}" / "tls.key").write_bytes(content.key)
+    data = tmp_path / "data"
+    settings = Tls(
+        source="files",
+        certificate_file=f"{data}/tls.crt",
+        key_file=f"{data}/tls.key",
+    )
+    replica = await Replica(
+        store, clock, settings, lambda _: Files(f"{data}/tls.crt", f"{data}/tls.key")
+    ).start()
+    absent = replica.unready
+    data.symlink_to("0")
+    await clock.advance(15)
+    shown = replica.shows
+    (tmp_path / "next").symlink_to("1")
+    (tmp_path / "next").rename(data)
+    await clock.advance(15)
+
+    assert "data/tls.crt cannot be read: No such file or directory" in absent["loaded"]
+    assert shown == first.certificate
+    assert replica.shows == second.certificate
+    assert replica.unready == {}  # without a caBundle nobody here knows whom API servers trust
+    assert store.writes() == []
+
+
+async def test_files_that_are_not_trusted_are_told(
+    store: Store, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """If the configurations may be read; else nobody knows, and it is ready."""
+    content = made()
+    crt, key = tmp_path / "a", tmp_path / "b"
+    crt.write_bytes(content.certificate)
+    key.write_bytes(content.key)
+    settings = Tls(source="files", certificate_file=f"{crt}", key_file=f"{key}")
+    store.publish(encoded(made().authorities))
+    replica = await Replica(store, clock, settings, lambda _: Files(f"{crt}", f"{key}")).start()
+    untrusted = replica.unready
+    store.publish(encoded(content.authorities))
+    await clock.advance(15)
+    trusted = replica.unready
+    store.refuse = 403
+    blind = await Replica(store, clock, settings, lambda _: Files(f"{crt}", f"{key}")).start()
+
+    assert f"calls {HOST}: " in untrusted["trusted"]
+    assert trusted == {}
+    assert blind.unready == {}
+
+
+async def test_metrics_tell_of_the_end_from_the_start(store: Store, clock: VirtualClock) -> None:
+    """Of the certificate and of the authority, long before; and whether it is trusted."""
+    replica = await Replica(store, clock).start()
+    await clock.advance(30)
+    which = "certificate_expires_timestamp_seconds"
+    whose = "MutatingWebhookConfiguration kai-trainer"
+    left_s = [
+        (replica.metric(which, part=part) or 0) - START.timestamp()
+        for part in ("certificate", "authority")
+    ]
+
+    assert left_s == [365 * DAY_S, 3650 * DAY_S]
+    assert replica.metric("certificate_trusted", configuration=whose) == 1
+    store.refuse_writes = 403
+    store.publish("eA==")
+    await clock.advance(30)
+    assert replica.metric("certificate_trusted", configuration=whose) == 0
+
+
+async def test_one_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> None:
+    """A little before, for clocks differ; and ready again when it could be renewed after all."""
+    settings = short(certificate_days=1, authority_days=3)
+    replica = await Replica(store, clock, settings).start()
+    await clock.advance(30)
+    store.refuse_writes = 403
+    await clock.advance(DAY_S - 6 * 60)
+    before = replica.unready
+    await clock.advance(60)
+    at_the_end = replica.unready
+    await clock.advance(600)
+    after = replica.unready
+    store.refuse_writes = None
+    await clock.advance(30)
+
+    assert before == {}
+    assert at_the_end == {
+        "valid": "it can be used from 2025-12-31 23:55:00 until 2026-01-02 00:00:00"
+    }
+    assert "valid" in after
+    assert replica.unready == {}
+
+
+async def test_an_authority_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> None:
+    """The certificate alone is of no use."""
+    content = made()
+    end = x509.load_pem_x509_certificate(content.authorities).not_valid_after_utc
+    late = carry_out(
+        Step(Do.SIGN, keep=(_only(content),), by=_only(content)),
+        content,
+        (host_of(HOST),),
+        LIVES._replace(certificate=timedelta(days=1000)),
+        START,
+    )
+    issue(store, late)
+    store.publish(encoded(content.authorities))
+    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    await clock.advance((end - clock.now()).total_seconds() - 200)
+
+    assert "valid" in replica.unready
+
+
+def _only(content: Content) -> str:
+    return id_of(x509.load_pem_x509_certificate(content.authorities))

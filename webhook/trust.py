@@ -1,0 +1,168 @@
+"""What a client would make of a certificate, found out by being one, in memory.
+
+Whether OpenSSL takes a key, whether it belongs to the certificate, and whether an authority leads
+to it by way of others: all this is asked by a handshake instead of being reasoned about. Time is
+left out of it and told apart, since who asks knows what time it is.
+"""
+
+import base64
+import os
+import ssl
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from webhook.certs import Content, Host, Pair, id_of, named_in, signing_keys
+from webhook.rotation import NEVER, Authority, Held
+
+__all__ = ["Shown", "Trust", "Valid", "look", "server_context", "trust", "valid"]
+
+_NO_CHECK_TIME: Final = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, unnamed in Python
+_TURNS: Final = 4  # a handshake is over by then
+
+
+class Valid(NamedTuple):
+    """When a certificate, and those that lead to its authority, can be used."""
+
+    begins: datetime = NEVER
+    ends: datetime = NEVER
+    fault: str = ""  # why it cannot be shown at any time
+
+    def at(self, now: datetime) -> bool:
+        """Say whether it is so."""
+        return self.begins <= now < self.ends
+
+
+class Trust(NamedTuple):
+    """Whether a client trusts a server."""
+
+    until: datetime | None  # when the last authority ends by which it does; None: it does not
+    why_not: str = ""
+
+
+class Shown:
+    """The certificate that a server shows: new connections get the newest, others go on.
+
+    Whole contexts are exchanged within the one that the server listens with. To load another pair
+    into that one would leave the old one beside it where its key is of another kind.
+    """
+
+    def __init__(self) -> None:
+        self.context: ssl.SSLContext = _empty()
+        """What to listen with; without a certificate it refuses everybody."""
+        self.pair: Pair | None = None
+        self._newest = self.context
+        self.context.sni_callback = self._exchange
+
+    def show(self, pair: Pair) -> None:
+        """Show this one from now on; one that cannot be shown raises `ssl.SSLError`."""
+        self._newest = server_context(pair)
+        self.pair = pair
+
+    def _exchange(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+
+def server_context(pair: Pair) -> ssl.SSLContext:
+    """Return what a server shows; `ssl.SSLError` says that it cannot."""
+    context = _empty()
+    file = os.memfd_create("tls")  # OpenSSL reads files only; this one is in memory, and ours alone
+    try:
+        os.write(file, pair.key + b"\n" + pair.certificate)
+        # Asked for no password, OpenSSL would ask the person at the terminal for one.
+        context.load_cert_chain(f"/dev/fd/{file}", password="")
+    finally:
+        os.close(file)
+    return context
+
+
+@lru_cache(maxsize=4)
+def look(content: Content, hosts: tuple[Host, ...]) -> Held:
+    """Return what a decision needs to know of a Secret."""
+    try:
+        authorities = x509.load_pem_x509_certificates(content.authorities)
+    except ValueError:
+        return Held(fault="its authority cannot be read")
+    keys = signing_keys(content, authorities)
+    known = tuple(
+        Authority(id_of(it), it.not_valid_before_utc, it.not_valid_after_utc, id_of(it) in keys)
+        for it in authorities
+    )
+    begins, ends, fault = valid(content.pair)
+    if fault:
+        return Held(known, fault=fault)
+    missing = ", ".join(sorted(map(str, set(hosts) - named_in(content.certificate))))
+    if missing:
+        return Held(known, begins=begins, ends=ends, missing=missing)
+    host = str(hosts[0])
+    signers = (id_of(it) for it in authorities if not _handshake(it, content.pair, host))
+    return Held(known, next(signers, ""), begins, ends)
+
+
+def valid(pair: Pair) -> Valid:
+    """Return from when until when all that is shown is valid, and why it cannot be shown at all."""
+    try:
+        chain = x509.load_pem_x509_certificates(pair.certificate)
+        server_context(pair)
+    except ValueError:
+        return Valid(fault="it cannot be read")
+    except ssl.SSLError as error:
+        why = (error.reason or "no key in PEM, free of a password").lower().replace("_", " ")
+        return Valid(fault=f"its key will not do: {why}")
+    begins = max(it.not_valid_before_utc for it in chain)
+    return Valid(begins, min(it.not_valid_after_utc for it in chain))
+
+
+@lru_cache(maxsize=32)
+def trust(bundle: str, pair: Pair, host: str) -> Trust:
+    """Say whether whoever trusts a caBundle, in base64, trusts a server under a name."""
+    try:
+        authorities = x509.load_pem_x509_certificates(base64.b64decode(bundle))
+    except ValueError:  # binascii's errors are such
+        return Trust(None, "no authority can be read")
+    why, until = "", None
+    for authority in authorities:
+        why_not = _handshake(authority, pair, host)
+        if not why_not:
+            ends = authority.not_valid_after_utc
+            until = max(until, ends) if until else ends
+        why = why or why_not
+    return Trust(until, "" if until else why)
+
+
+def _handshake(authority: x509.Certificate, pair: Pair, host: str) -> str:
+    """Connect; return why the client hung up."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.hostname_checks_common_name = False  # API servers do not look there
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    client.load_verify_locations(cadata=authority.public_bytes(serialization.Encoding.DER))
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server, server_hostname=host)
+    try:
+        answering = server_context(pair).wrap_bio(to_server, to_client, server_side=True)
+        for _ in range(_TURNS):
+            if _is_over(asking) & _is_over(answering):
+                return ""
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    except ssl.SSLError as error:
+        return str(error.reason or error)
+    return "the handshake does not end"
+
+
+def _is_over(end: ssl.SSLObject) -> bool:
+    """Let one end do what it can."""
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+def _empty() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
