@@ -10,6 +10,8 @@ from e2e.front.install import (
     BUDGETS,
     DEPLOYMENTS,
     MANIFESTS,
+    NETWORK_POLICIES,
+    POLICIES,
     PRIORITY_CLASSES,
     QUEUES,
     build,
@@ -19,7 +21,8 @@ from trainer_kai.api.names import INJECT
 
 OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
 OF_KAI: Final = {CRDS.kind, QUEUES.kind, PRIORITY_CLASSES.kind}
-IN_THE_CLUSTER: Final = {DEPLOYMENTS.kind, BUDGETS.kind, SERVICES.kind}
+PROCESSES: Final = {DEPLOYMENTS.kind, BUDGETS.kind, NETWORK_POLICIES.kind}
+IN_THE_CLUSTER: Final = PROCESSES | {SERVICES.kind}
 SCHEDULER: Final = "trainer-kai-scheduler"
 
 
@@ -57,7 +60,8 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
         key for key in everything if key[0] in OF_KAI
     }
     assert {key[0] for key in gone if key[2] == SCHEDULER} == {
-        *(BUDGETS.kind, DEPLOYMENTS.kind, "ServiceAccount"),
+        *PROCESSES,
+        "ServiceAccount",
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     }
     assert not [key for key in beside if SCHEDULER in key]
@@ -101,3 +105,38 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
         named, ours = webhook["namespaceSelector"]["matchExpressions"]
         assert set(named["values"]) == {"kube-system", "trainer-kai"}
         assert ours == wanted
+
+
+async def test_with_cert_manager_the_webhook_may_only_read() -> None:
+    """The certificate is somebody else's work, and so is telling the API server whom to trust."""
+    everything = await build(MANIFESTS / "overlays" / "default")
+    made = await build(MANIFESTS / "overlays" / "cert-manager")
+    [configuration] = [obj for obj in made if obj["kind"] == MUTATING_WEBHOOKS.kind]
+    [certificate] = [
+        obj
+        for obj in made
+        if obj["metadata"]["name"] == "trainer-kai-webhook" and obj["kind"] == "Certificate"
+    ]
+    where = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    rights = {
+        verb
+        for obj in made
+        if obj["kind"] in ("Role", "ClusterRole")
+        and obj["metadata"]["name"] == "trainer-kai-webhook"
+        for rule in obj["rules"]
+        if {"secrets", "mutatingwebhookconfigurations"} & set(rule["resources"])
+        for verb in rule["verbs"]
+    }
+
+    assert keys(everything) <= keys(made)
+    assert where == f"trainer-kai/{certificate['metadata']['name']}"
+    assert certificate["spec"]["secretName"] == "trainer-kai-webhook-tls"
+    assert "trainer-kai-webhook.trainer-kai.svc" in certificate["spec"]["dnsNames"]
+    assert rights == {"get"}
+
+
+async def test_a_policy_needs_no_server() -> None:
+    """There is nothing in it but the policy and its binding."""
+    found = keys(await build(MANIFESTS / "overlays" / "policy-only"))
+
+    assert {key[0] for key in found} == {POLICIES.kind, f"{POLICIES.kind}Binding"}
