@@ -135,6 +135,36 @@ async def test_with_cert_manager_the_webhook_may_only_read() -> None:
     assert rights == {"get"}
 
 
+async def test_with_enforced_queues_both_who_decide_are_told() -> None:
+    """The webhook, which refuses, and the scheduler, which does not start; the rest is as it is."""
+    everything = await build(MANIFESTS / "overlays" / "default")
+    strict = await build(MANIFESTS / "overlays" / "enforce-queues")
+    enforced = ("TRAINER_KAI_QUEUE_PERMISSION", "enforce")
+    added = {
+        name: [it for it in told if it not in _variables(everything)[name]]
+        for name, told in _variables(strict).items()
+    }
+
+    assert keys(strict) == keys(everything)
+    assert added == {
+        "trainer-kai-webhook": [enforced, ("TRAINER_KAI_ADMISSION_UNKNOWN_QUEUE", "deny")],
+        "trainer-kai-podgrouper": [],
+        "trainer-kai-scheduler": [enforced],
+    }
+
+
+def _variables(objects: list[Obj]) -> dict[str, list[tuple[str, str]]]:
+    """Return the environment of each Deployment's container."""
+    return {
+        obj["metadata"]["name"]: [
+            (it["name"], it["value"])
+            for it in obj["spec"]["template"]["spec"]["containers"][0]["env"]
+        ]
+        for obj in objects
+        if obj["kind"] == DEPLOYMENTS.kind
+    }
+
+
 async def test_a_policy_needs_no_server() -> None:
     """There is nothing in it but the policy and its binding."""
     found = keys(await build(MANIFESTS / "overlays" / "policy-only"))
