@@ -168,9 +168,7 @@ async def _told(stage: Stage) -> None:
     await make_namespace(stage.cluster, room)
     await submit(stage.cluster, room, Job("job", room, 1))
     await stage.until(lambda: "QueueMissing" in _why(stage), "there is no such queue")
-    await make_queue(stage.cluster, room, 0)
-    limit = {"spec": {"resources": {"gpu": {"limit": 0}}}}
-    await api.merge(QUEUES, None, room, limit)
+    await api.request("POST", QUEUES.path(), _closed(room))
     await stage.until(lambda: "QueueMissing" not in _why(stage), "there is one")
     await api.delete(QUEUES, None, room)
     await stage.until(lambda: "QueueMissing" in _why(stage), "there is none any more")
@@ -194,6 +192,19 @@ async def _taken(stage: Stage) -> None:
     await stage.until(lambda: _said(stage, "taken", "Evicted") >= 1, "who made room is told")
     lodger = [it.obj for it in stage.seen.moments if _is(it.obj, room, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
+
+
+def _closed(name: str) -> Obj:
+    """Return a queue that may have no GPU."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": free, "memory": free, "gpu": {**free, "quota": 0, "limit": 0}}
+    metadata, spec = {"name": name}, {"resources": resources}
+    return {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def _pods(stage: Stage, scene: str) -> list[Obj]:
