@@ -1,4 +1,4 @@
-"""Who wrote what: the API server's audit log as a counter."""
+"""Who wrote what, and what ServiceAccounts asked for: the API server's audit log as a counter."""
 
 import asyncio
 import json
@@ -11,9 +11,21 @@ from typing import Final, NamedTuple
 
 from e2e.cluster.api import Api
 
-__all__ = ["AuditLog", "Write", "read_writes"]
+__all__ = ["AuditLog", "Request", "Write", "read_requests", "read_writes"]
 
 _PATIENCE_S: Final = 10.0
+
+
+class Request(NamedTuple):
+    """One request as the API server answered it, or the beginning of a watch."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str  # plural, with its subresource: `pods`, `pods/binding`
+    namespace: str
+    name: str
+    status: int
 
 
 class Write(NamedTuple):
@@ -45,6 +57,13 @@ class AuditLog:
             log.seek(since)
             return list(read_writes(log.read().splitlines()))
 
+    async def requests(self, since: int = 0) -> list[Request]:
+        """Return all that ServiceAccounts asked for since a mark, and the writes of all others."""
+        await self._settle()
+        with self._file.open("rb") as log:
+            log.seek(since)
+            return list(read_requests(log.read().splitlines()))
+
     async def count(self, since: int = 0) -> Counter[tuple[str, str]]:
         """Count the accepted writes since a mark by user and resource."""
         writes = await self.writes(since)
@@ -73,6 +92,14 @@ class AuditLog:
 
 
 def read_writes(lines: Sequence[bytes]) -> Iterator[Write]:
+    """Read the writes among audit lines; leases are none, for they are written all the time."""
+    for asked in read_requests(lines):
+        if asked.verb not in _READS and asked.resource != "leases":
+            _, verb, _, resource, namespace, name, status = asked
+            yield Write(asked.user, verb, resource, namespace, name, status)
+
+
+def read_requests(lines: Sequence[bytes]) -> Iterator[Request]:
     """Read audit lines; the last may be half-written and is then left for the next time."""
     for number, line in enumerate(lines, start=1):
         try:
@@ -86,9 +113,10 @@ def read_writes(lines: Sequence[bytes]) -> Iterator[Write]:
         if name.startswith(_SETTLING) or "dryRun=All" in event["requestURI"]:
             continue
         parts = [target.get("resource", ""), target.get("subresource", "")]
-        yield Write(
+        yield Request(
             user=event["user"]["username"],
             verb=event["verb"],
+            group=target.get("apiGroup", ""),
             resource="/".join(part for part in parts if part),
             namespace=target.get("namespace", ""),
             name=name,
@@ -96,4 +124,5 @@ def read_writes(lines: Sequence[bytes]) -> Iterator[Write]:
         )
 
 
+_READS: Final = ("get", "list", "watch")
 _SETTLING: Final = "audit-settles-"

@@ -21,11 +21,13 @@ _NAMESPACES: Final = ("kubeflow-system", "jobset-system")
 _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "omitStages": ["RequestReceived"],
     "rules": [
+        # Of ServiceAccounts everything, a watch when it begins; no program of the chain is one.
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
         {"level": "None", "verbs": ["get", "list", "watch"]},
         {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
-        {"level": "Metadata"},
+        {"level": "Metadata", "omitStages": ["ResponseStarted"]},
     ],
 }
 

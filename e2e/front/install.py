@@ -33,7 +33,9 @@ __all__ = [
     "DEPLOYMENTS",
     "MANAGER",
     "MANIFESTS",
+    "NETWORK_POLICIES",
     "PODGROUPS",
+    "POLICIES",
     "PRIORITY_CLASSES",
     "QUEUES",
     "TOPOLOGIES",
@@ -63,6 +65,14 @@ PRIORITY_CLASSES: Final = Resource(
 )
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+POLICIES: Final = Resource(
+    MUTATING_WEBHOOKS.group,
+    "v1",
+    "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicy",
+    namespaced=False,
+)
 _RBAC: Final = "rbac.authorization.k8s.io"
 CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
 # In the order in which they are applied: each needs only what stands before it.
@@ -77,10 +87,15 @@ _INSTALLED: Final = (
     SERVICES,
     DEPLOYMENTS,
     BUDGETS,
+    NETWORK_POLICIES,
     PRIORITY_CLASSES,
     QUEUES,
     TOPOLOGIES,
     PODGROUPS,
+    POLICIES,
+    POLICIES._replace(plural="mutatingadmissionpolicybindings", kind=f"{POLICIES.kind}Binding"),
+    Resource("cert-manager.io", "v1", "issuers", "Issuer"),
+    Resource("cert-manager.io", "v1", "certificates", "Certificate"),
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
 )

@@ -1,7 +1,12 @@
 """The commands of the README, given by hand to the real kubectl."""
 
+from typing import Final
+
+import pytest
+
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
+    CRDS,
     JOBSETS,
     MUTATING_WEBHOOKS,
     TRAINJOBS,
@@ -16,14 +21,71 @@ from e2e.front.install import (
     documents,
     kubectl,
     resource_of,
+    run_kubectl,
 )
 
 _BUNDLE = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t"
 
 
-async def test_installing_twice_is_installing_once(own_cluster: Cluster) -> None:
-    """Nothing is written again, and what the process wrote into its webhooks stays."""
-    cluster = own_cluster
+OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
+# What cert-manager defines, as far as we use it; whatever else is said of them is refused.
+_ISSUER: Final = {
+    "selfSigned": {"type": "object"},
+    "ca": {"type": "object", "properties": {"secretName": {"type": "string"}}},
+}
+_TEXT: Final = {"type": "string"}
+_CERTIFICATE: Final = {
+    "secretName": _TEXT,
+    "isCA": {"type": "boolean"},
+    "commonName": _TEXT,
+    "duration": {**_TEXT, "format": "duration"},
+    "privateKey": {
+        "type": "object",
+        "properties": {
+            "algorithm": {**_TEXT, "enum": ["RSA", "ECDSA", "Ed25519"]},
+            "size": {"type": "integer"},
+            "rotationPolicy": {**_TEXT, "enum": ["Never", "Always"]},
+        },
+    },
+    "dnsNames": {"type": "array", "items": _TEXT},
+    "issuerRef": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"kind": _TEXT, "name": _TEXT, "group": _TEXT},
+    },
+}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+async def test_applying_an_overlay_twice_is_applying_it_once(
+    overlay: str, worn_cluster: Cluster
+) -> None:
+    """Nothing is warned of, nothing differs afterwards, nothing is written the second time."""
+    cluster = worn_cluster
+    await _define(cluster)
+    if overlay == "cert-manager":
+        await _define_cert_manager(cluster)
+    objects = await build(MANIFESTS / "overlays" / overlay)
+    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
+    folder = ("-k", str(MANIFESTS / "overlays" / overlay))
+
+    apply = (*kubeconfig, "apply", "--server-side", "--validate=strict", *folder)
+
+    first = await run_kubectl(*apply)
+    before = await _versions(cluster, objects)
+    again = await run_kubectl(*apply)
+    compared = await run_kubectl(*kubeconfig, "diff", "--server-side", *folder)
+
+    for ran in (first, again):
+        assert (ran.status, ran.err) == (0, "")
+        assert len(ran.out.splitlines()) == len(objects)
+    assert await _versions(cluster, objects) == before
+    assert compared == (0, "", "")
+
+
+async def test_what_the_process_wrote_stays(worn_cluster: Cluster) -> None:
+    """Whom to trust is no part of what is applied."""
+    cluster = worn_cluster
     await _define(cluster)
     await _apply(cluster, "overlays/default")
     objects = await build(MANIFESTS / "overlays" / "default")
@@ -60,6 +122,26 @@ async def test_the_examples_apply_as_they_are(own_cluster: Cluster) -> None:
         await cluster.guarded(cluster.until_found(JOBSETS, job["namespace"], job["name"]))
     made = await cluster.api.get(JOBSETS, "default", "torch-by-runtime")
     assert made["metadata"]["labels"]["kai.scheduler/queue"] == "team-a"
+
+
+async def _define_cert_manager(cluster: Cluster) -> None:
+    for kind, fields in (("Issuer", _ISSUER), ("Certificate", _CERTIFICATE)):
+        plural = f"{kind.lower()}s"
+        properties = {"spec": {"type": "object", "properties": fields}}
+        schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+        crd = {
+            "apiVersion": CRDS.api_version,
+            "kind": CRDS.kind,
+            "metadata": {"name": f"{plural}.cert-manager.io"},
+            "spec": {
+                "group": "cert-manager.io",
+                "names": {"kind": kind, "plural": plural},
+                "scope": "Namespaced",
+                "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+            },
+        }
+        await cluster.api.create(crd)
+        await cluster.guarded(cluster.api.until_found(f"/apis/cert-manager.io/v1/{plural}"))
 
 
 async def _define(cluster: Cluster) -> None:

@@ -10,6 +10,8 @@ from e2e.front.install import (
     BUDGETS,
     DEPLOYMENTS,
     MANIFESTS,
+    NETWORK_POLICIES,
+    POLICIES,
     PRIORITY_CLASSES,
     QUEUES,
     WEBHOOKS,
@@ -20,7 +22,8 @@ from trainer_kai.api.names import INJECT
 
 OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
 OF_KAI: Final = {CRDS.kind, QUEUES.kind, PRIORITY_CLASSES.kind}
-IN_THE_CLUSTER: Final = {DEPLOYMENTS.kind, BUDGETS.kind, SERVICES.kind}
+PROCESSES: Final = {DEPLOYMENTS.kind, BUDGETS.kind, NETWORK_POLICIES.kind}
+IN_THE_CLUSTER: Final = PROCESSES | {SERVICES.kind}
 SCHEDULER: Final = "trainer-kai-scheduler"
 
 
@@ -57,7 +60,8 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
         key for key in everything if key[0] in OF_KAI
     }
     assert {key[0] for key in gone if key[2] == SCHEDULER} == {
-        *(BUDGETS.kind, DEPLOYMENTS.kind, "ServiceAccount"),
+        *PROCESSES,
+        "ServiceAccount",
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     }
     assert not [key for key in beside if SCHEDULER in key]
@@ -103,3 +107,70 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
         named, ours = webhook["namespaceSelector"]["matchExpressions"]
         assert set(named["values"]) == {"kube-system", "trainer-kai"}
         assert ours == wanted
+
+
+async def test_with_cert_manager_the_webhook_may_only_read() -> None:
+    """The certificate is somebody else's work, and so is telling the API server whom to trust."""
+    everything = await build(MANIFESTS / "overlays" / "default")
+    made = await build(MANIFESTS / "overlays" / "cert-manager")
+    configurations = [obj for obj in made if obj["kind"] in WEBHOOKS]
+    [certificate] = [
+        obj
+        for obj in made
+        if obj["metadata"]["name"] == "trainer-kai-webhook" and obj["kind"] == "Certificate"
+    ]
+    where = [
+        it["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] for it in configurations
+    ]
+    rights = {
+        verb
+        for obj in made
+        if obj["kind"] in ("Role", "ClusterRole")
+        and obj["metadata"]["name"] == "trainer-kai-webhook"
+        for rule in obj["rules"]
+        if {"secrets", "mutatingwebhookconfigurations"} & set(rule["resources"])
+        for verb in rule["verbs"]
+    }
+
+    assert keys(everything) <= keys(made)
+    assert where == [f"trainer-kai/{certificate['metadata']['name']}"] * 2
+    assert certificate["spec"]["secretName"] == "trainer-kai-webhook-tls"
+    assert "trainer-kai-webhook.trainer-kai.svc" in certificate["spec"]["dnsNames"]
+    assert rights == {"get"}
+
+
+async def test_with_enforced_queues_both_who_decide_are_told() -> None:
+    """The webhook, which refuses, and the scheduler, which does not start; the rest is as it is."""
+    everything = await build(MANIFESTS / "overlays" / "default")
+    strict = await build(MANIFESTS / "overlays" / "enforce-queues")
+    enforced = ("TRAINER_KAI_QUEUE_PERMISSION", "enforce")
+    added = {
+        name: [it for it in told if it not in _variables(everything)[name]]
+        for name, told in _variables(strict).items()
+    }
+
+    assert keys(strict) == keys(everything)
+    assert added == {
+        "trainer-kai-webhook": [enforced, ("TRAINER_KAI_ADMISSION_UNKNOWN_QUEUE", "deny")],
+        "trainer-kai-podgrouper": [],
+        "trainer-kai-scheduler": [enforced],
+    }
+
+
+def _variables(objects: list[Obj]) -> dict[str, list[tuple[str, str]]]:
+    """Return the environment of each Deployment's container."""
+    return {
+        obj["metadata"]["name"]: [
+            (it["name"], it["value"])
+            for it in obj["spec"]["template"]["spec"]["containers"][0]["env"]
+        ]
+        for obj in objects
+        if obj["kind"] == DEPLOYMENTS.kind
+    }
+
+
+async def test_a_policy_needs_no_server() -> None:
+    """There is nothing in it but the policy and its binding."""
+    found = keys(await build(MANIFESTS / "overlays" / "policy-only"))
+
+    assert {key[0] for key in found} == {POLICIES.kind, f"{POLICIES.kind}Binding"}

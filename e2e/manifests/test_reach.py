@@ -1,6 +1,7 @@
 """Which objects reach our webhooks, and what goes on while nobody answers there."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,16 +9,34 @@ import pytest
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, namespace
-from e2e.cluster.trainjobs import Submission
+from e2e.cluster.resources import (
+    JOBSETS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    TRAINJOBS,
+    VALIDATING_WEBHOOKS,
+    Obj,
+    namespace,
+)
+from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import install
+from e2e.front.runtimes import make_runtime
 from e2e.manifests.listener import Asked, listening, trust
-from trainer_kai.api.names import GANG, INJECT, LAST_CHECKPOINT
+from trainer_kai.api.names import GANG, INJECT, LAST_CHECKPOINT, QUEUE
 
 TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
 OURS: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
 REFUSED: Final = 'failed calling webhook "jobset-create.trainer-kai.dev"'
 NAMESPACED: Final = {"plain": {}, "without": {INJECT: "disabled"}, "with": {INJECT: "enabled"}}
+
+
+def _to(scheduler: str | None = None, **more: Any) -> Obj:
+    """Return a pod template that goes to a scheduler."""
+    spec: Obj = {"containers": [{"name": "node", "image": "x"}], "restartPolicy": "Never"}
+    if scheduler is not None:
+        spec["schedulerName"] = scheduler
+    return {"spec": spec, **more}
+
 
 # An owner of a JobSet that is made -> whether it reaches us.
 OWNERS: Final[list[tuple[Obj | None, bool]]] = [
@@ -43,6 +62,57 @@ CHANGES: Final[list[tuple[Obj, bool]]] = [
     ({"metadata": {"annotations": {LAST_CHECKPOINT: "2026-01-31T12:00:00Z"}}}, True),
     ({"metadata": {"finalizers": ["example.com/held"]}}, False),
 ]
+OTHERS: Final = "default-scheduler"
+LABELLED: Final = {"metadata": {"labels": {QUEUE: "team-a"}}}
+# Pod templates of a JobSet of a TrainJob, and labels of the JobSet -> whether it reaches us.
+LEFT: Final[dict[str, tuple[list[Any], Obj, bool]]] = {
+    "all-go-to-another": ([_to(OTHERS), _to("volcano")], {}, False),
+    "one-says-nothing": ([_to(OTHERS), _to()], {}, True),
+    "one-says-none": ([_to(OTHERS), _to("")], {}, True),
+    "one-is-ours": ([_to(OTHERS), _to("kai-scheduler")], {}, True),
+    "other-labels": ([_to(OTHERS, metadata={"labels": {"a": "b"}})], {"a": "b"}, False),
+    "a-template-names-a-queue": ([_to(OTHERS, **LABELLED)], {}, True),
+    "it-is-marked": ([_to(OTHERS, metadata={"labels": {GANG: "Main"}})], {}, True),
+    "the-jobset-names-a-queue": ([_to(OTHERS)], {QUEUE: "team-a"}, True),
+    "no-pods-at-all": ([], {}, True),
+}
+# What no JobSet can be like: a rule that fails refuses it. Where nobody can tell it reaches us.
+BROKEN: Final[dict[str, Any]] = {
+    "no-spec": None,
+    "a-word": "spec",
+    "no-jobs": {},
+    "jobs-are-a-word": {"replicatedJobs": "jobs"},
+    "a-job-is-a-word": {"replicatedJobs": ["job"]},
+    "a-job-is-empty": {"replicatedJobs": [{}]},
+    "a-job-is-null": {"replicatedJobs": [None]},
+    "its-template-is-a-number": {"replicatedJobs": [{"template": 1}]},
+    "its-job-is-a-list": {"replicatedJobs": [{"template": {"spec": []}}]},
+    "its-pods-are-null": {"replicatedJobs": [{"template": {"spec": {"template": None}}}]},
+    "its-pods-are-empty": {"replicatedJobs": [{"template": {"spec": {"template": {}}}}]},
+    "a-scheduler-is-a-number": {
+        "replicatedJobs": [{"template": {"spec": {"template": {"spec": {"schedulerName": 1}}}}}]
+    },
+    "metadata-is-a-word": {
+        "replicatedJobs": [
+            {"template": {"spec": {"template": {"spec": {"schedulerName": "x"}, "metadata": "x"}}}}
+        ]
+    },
+    "labels-are-a-list": {
+        "replicatedJobs": [
+            {
+                "template": {
+                    "spec": {
+                        "template": {
+                            "spec": {"schedulerName": "x"},
+                            "metadata": {"labels": [QUEUE]},
+                        }
+                    }
+                }
+            }
+        ]
+    },
+}
+UNMARKED: Final = {"metadata-is-a-word", "labels-are-a-list"}  # of these, all else is readable
 
 
 def jobset(name: str, owner: Mapping[str, Any] | None, where: str = "plain") -> Obj:
@@ -86,6 +156,39 @@ async def test_only_what_is_ours_reaches_us(own_cluster: Cluster) -> None:
         for where in ("kube-system", "trainer-kai", "without", "with"):
             await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
         assert {name for _, _, name in _new(asked)} == {"in-with"}
+
+
+async def test_what_goes_to_other_schedulers_does_not_reach_us(own_cluster: Cluster) -> None:
+    """Unless something of it asks for us; and whatever an object is like, the rule gives an answer.
+
+    JobSet's own webhook is out of the way, for it lets nothing broken through to ours.
+    """
+    cluster, port = own_cluster, own_cluster.free_port()
+    await _namespaces(cluster)
+    async with listening(cluster, port) as asked:
+        await install(cluster, port=port)
+        await _until_asked(cluster, asked)
+        for name, (templates, labels, _) in LEFT.items():
+            made = jobset(name, OURS)
+            made["metadata"]["labels"] = labels
+            made["spec"]["replicatedJobs"] = [
+                {"name": f"job-{i}", "template": {"spec": {"template": template}}}
+                for i, template in enumerate(templates)
+            ]
+            await cluster.api.create(made, dryRun="All")
+        reached = {name for _, _, name in _new(asked)}
+        assert reached == {name for name, (_, _, reaches) in LEFT.items() if reaches}
+
+        for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+            for found in (await cluster.api.list(kind))[0]:
+                if found["metadata"]["name"].startswith("jobset-"):
+                    await cluster.api.delete(kind, None, found["metadata"]["name"])
+        await asyncio.sleep(1)
+        for name, spec in BROKEN.items():
+            made = {**jobset(name, OURS), "spec": spec}
+            with contextlib.suppress(ApiError):
+                await cluster.api.create(made, dryRun="All")
+        assert {name for _, _, name in _new(asked)} == BROKEN.keys() - UNMARKED
 
 
 async def test_only_suspended_jobsets_that_stay_are_asked_about_again(own_cluster: Cluster) -> None:
@@ -154,6 +257,24 @@ async def test_nobody_waits_for_us_but_new_trainjobs(own_cluster: Cluster) -> No
     await cluster.api.delete(PODS, "plain", "marked")
     with pytest.raises(ApiError, match=REFUSED):
         await cluster.api.create(jobset("ours", OURS), dryRun="All")
+
+
+async def test_who_goes_to_another_scheduler_runs_without_us(own_cluster: Cluster) -> None:
+    """With the webhook dead such a TrainJob has its pods at once, and runs."""
+    cluster = own_cluster
+    await _namespaces(cluster)
+    await install(cluster, port=cluster.free_port())
+    await _until_refused(cluster)
+    schedulers = {"node": OTHERS}
+    await make_runtime(cluster, "plain", schedulers=schedulers)
+    job = Submission("foreign", "own", "plain", 2, kind="TrainingRuntime")
+    async with cluster.timeline(PODS, TRAINJOBS, namespace="plain") as seen:
+        await cluster.api.create(job.trainjob())
+        await seen.until(lambda _: len(seen.of(PODS)) == 2, "its pods exist", 10)
+        for found in seen.of(PODS):
+            assert found["spec"]["schedulerName"] == OTHERS
+            await cluster.api.bind("plain", found["metadata"]["name"], "node-0")
+        await seen.until(lambda _: all(condition(it, "Ready") for it in seen.of(PODS)), "they run")
 
 
 async def _namespaces(cluster: Cluster) -> None:

@@ -169,6 +169,35 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", told)) == set(ANNOTATIONS)
 
 
+def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:
+    """Ours by default, and the labels by which somebody asks for us."""
+    [_, other] = webhook("jobset-create.trainer-kai.dev")["matchConditions"]
+
+    assert other["name"] == "not-left-to-others"
+    assert f"in ['', '{names.SCHEDULER_NAME}']" in other["expression"]
+    for name in (names.QUEUE, names.GANG):
+        assert f"'{name}' in " in other["expression"]
+
+
+def test_the_policy_selects_as_the_webhook_does() -> None:
+    """The same namespaces and owners; what other schedulers mark is what the product knows."""
+    [policy] = objects("MutatingAdmissionPolicy")
+    [binding] = objects("MutatingAdmissionPolicyBinding")
+    hook = webhook("jobset-create.trainer-kai.dev")
+    matched = policy["spec"]["matchConstraints"]
+    owned, others = policy["spec"]["matchConditions"]
+
+    assert binding["spec"] == {"policyName": policy["metadata"]["name"]}
+    assert matched["namespaceSelector"] == hook["namespaceSelector"]
+    assert matched["resourceRules"] == hook["rules"]
+    assert f"startsWith('{names.TRAINER}/')" in owned["expression"]
+    for name in (names.COSCHEDULING_GROUP, names.VOLCANO_GROUP):
+        assert f"'{name}' in " in others["expression"]
+    [filled, _] = policy["spec"]["mutations"]
+    wanted = f"schedulerName: '{names.SCHEDULER_NAME}'"
+    assert wanted in filled["applyConfiguration"]["expression"]
+
+
 def test_the_webhooks_lead_to_the_service() -> None:
     """Name, namespace and port are those of the Service that is installed with them."""
     [service] = objects("Service")

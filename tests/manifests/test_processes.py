@@ -160,8 +160,37 @@ def test_of_two_replicas_one_may_be_away(process: str) -> None:
 
 @every_process
 def test_a_process_asks_for_room(process: str) -> None:
-    """So that it is not the first to go when a node is full."""
-    assert container_of(process)["resources"]["requests"].keys() == {"cpu", "memory"}
+    """So that it is not the first to go when a node is full; and it may not eat the whole node.
+
+    There is no limit of CPU: a plan or a review that is throttled is late for nothing.
+    """
+    resources = container_of(process)["resources"]
+
+    assert resources["requests"].keys() == {"cpu", "memory"}
+    assert resources["limits"].keys() == {"memory"}
+
+
+@every_process
+def test_its_mode_is_its_first_variable(process: str) -> None:
+    """Where an overlay looks for it; and others are added behind, so that none is lost."""
+    assert container_of(process)["env"] == [{"name": "TRAINER_KAI_MODE", "value": "bundled"}]
+
+
+@every_process
+def test_only_what_is_needed_gets_through(process: str) -> None:
+    """To the ports that the process listens on, and from it to the API server and to names."""
+    policy = named("NetworkPolicy", f"trainer-kai-{process}")["spec"]
+    opened = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]
+    reached = {
+        (port["port"], port.get("protocol", "TCP"))
+        for rule in policy["egress"]
+        for port in rule["ports"]
+    }
+
+    assert policy["podSelector"] == {"matchLabels": {NAME: f"trainer-kai-{process}"}}
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert sorted(opened) == sorted(ports_of(process))
+    assert reached == {(443, "TCP"), (6443, "TCP"), (53, "TCP"), (53, "UDP")}
 
 
 def test_the_image_is_made_of_what_is_locked() -> None:

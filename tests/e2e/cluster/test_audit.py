@@ -9,17 +9,22 @@ from typing import Any, cast
 import pytest
 
 from e2e.cluster.api import Api
-from e2e.cluster.audit import AuditLog, Write, read_writes
+from e2e.cluster.audit import AuditLog, Request, Write, read_requests, read_writes
 from tests.support.case import Case, ids
 
 
 def line(
-    target: Mapping[str, str], *, user: str = "trainer", uri: str = "/apis", status: int = 201
+    target: Mapping[str, str],
+    *,
+    user: str = "trainer",
+    uri: str = "/apis",
+    status: int = 201,
+    verb: str = "create",
 ) -> bytes:
     """Return one line as the API server writes it."""
     event = {
         "requestURI": uri,
-        "verb": "create",
+        "verb": verb,
         "user": {"username": user},
         "objectRef": target,
         "responseStatus": {"metadata": {}, "code": status},
@@ -52,6 +57,8 @@ READINGS = [
         [b'{"requestURI": "/x", "verb": "post", "user": {"username": "trainer"}}'],
         [Write("trainer", "post", "", "", "", 0)],
     ),
+    Case("a read writes nothing", [line(POD, verb="watch")], []),
+    Case("a lease is no write", [line({"resource": "leases", "name": "leader"})], []),
     Case("a dry run writes nothing", [line(POD, uri="/x?a=b&dryRun=All")], []),
     Case("the log's own marks are left out", [line({"name": "audit-settles-1"})], []),
     Case("half a line at the end is for the next time", [line(POD), line(POD)[:-9]], [MADE]),
@@ -63,6 +70,16 @@ READINGS = [
 def test_read_writes(case: Case[list[bytes], list[Write]]) -> None:
     """The lines of the log are writes, in their order."""
     assert list(read_writes(case.given)) == case.want
+
+
+def test_read_requests() -> None:
+    """Reads and leases are there too, each with its group."""
+    lease = {"apiGroup": "coordination.k8s.io", "resource": "leases", "name": "leader"}
+
+    assert list(read_requests([line(POD, verb="watch", status=403), line(lease)])) == [
+        Request("trainer", "watch", "", "pods", "ns", "pod", 403),
+        Request("trainer", "create", "coordination.k8s.io", "leases", "", "leader", 201),
+    ]
 
 
 def test_a_broken_line_in_the_middle_is_an_error() -> None:

@@ -1,0 +1,257 @@
+"""Whatever our processes do for people, within seconds: a play of a few scenes, all at once.
+
+Each scene has a room of its own. What does not come about is returned in words, so that whoever
+takes a right away sees what that breaks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import EVENTS, JOBSETS, NAMESPACES, PODS, PVCS, TRAINJOBS, Obj, Resource
+from e2e.cluster.stages import WAITING_CLASS
+from e2e.cluster.timeline import Timeline
+from e2e.cluster.trainjobs import Submission, condition
+from e2e.conftest import make_namespace
+from e2e.front.install import PODGROUPS, QUEUES
+from e2e.front.ours import GROUP, QUEUE
+from e2e.scheduler.teams import Job, bare, make_queue, submit
+
+__all__ = ["clear", "play"]
+
+_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS)
+_RUNTIME: Final = "torch-distributed"
+_GPUS: Final = 8  # of the one node
+
+
+class Stage(NamedTuple):
+    """Where a scene is played, and for how long anything may be waited for."""
+
+    cluster: Cluster
+    seen: Timeline
+    act: str
+    patience_s: float
+
+    def room(self, scene: str) -> str:
+        """Return the namespace of a scene."""
+        return f"{scene}-{self.act}"
+
+    def of(self, resource: Resource, scene: str) -> list[Obj]:
+        """Return the objects of one kind in the room of a scene."""
+        room = self.room(scene)
+        return [it for it in self.seen.of(resource) if it["metadata"].get("namespace") == room]
+
+    async def until(self, is_so: Callable[[], bool], what: str) -> None:
+        """Wait for something; fail with *what* did not come about."""
+        await self.seen.until(lambda _: is_so(), what, self.patience_s)
+
+
+async def play(cluster: Cluster, act: str, patience_s: float) -> list[str]:
+    """Play all scenes; return what did not come about."""
+    faults: list[str] = []
+    async with cluster.timeline(*_FOLLOWED) as seen:
+        stage = Stage(cluster, seen, act, patience_s)
+        scenes = (_named, _moved, _assigned, _stored, _told, _taken)
+        await asyncio.gather(*(_played(scene, stage, faults) for scene in scenes))
+    return sorted(faults)
+
+
+async def clear(cluster: Cluster, act: str) -> None:
+    """Take away whatever still wants room."""
+    for scene in ("named", "moved", "assigned", "stored", "told", "taken"):
+        room = f"{scene}-{act}"
+        await cluster.api.request("DELETE", TRAINJOBS.path(room))
+        async with asyncio.timeout(20):
+            while await cluster.api.kill_pods(room):
+                await asyncio.sleep(0.1)
+
+
+async def _played(
+    scene: Callable[[Stage], Awaitable[None]], stage: Stage, faults: list[str]
+) -> None:
+    try:
+        await scene(stage)
+    except AssertionError as error:
+        faults.append(f"{scene.__name__.strip('_')}: {str(error).partition(';')[0]}")
+
+
+async def _named(stage: Stage) -> None:
+    """See a new namespace name the queue; and a group that is deleted made again, and told."""
+    room, api = stage.room("named"), stage.cluster.api
+    await make_queue(stage.cluster, room, 0)
+    await make_namespace(stage.cluster, room)
+    await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {QUEUE: room}}})
+    await asyncio.sleep(0.5)  # it is followed, not asked for
+    await api.create(Submission("job", _RUNTIME, room, 2).trainjob())
+    await stage.until(
+        lambda: [_label(it) for it in stage.of(JOBSETS, "named")] == [room],
+        "its JobSet is in the queue of its namespace",
+    )
+    await stage.until(lambda: _running(stage.of(PODS, "named")) == 2, "its pods run")
+    [group] = stage.of(PODGROUPS, "named")
+    await api.delete(PODGROUPS, room, group["metadata"]["name"])
+    await stage.until(
+        lambda: (
+            [it["metadata"]["uid"] for it in stage.of(PODGROUPS, "named")]
+            not in ([], [group["metadata"]["uid"]])
+        ),
+        "its group is made again",
+    )
+    await stage.until(lambda: _said(stage, "named", "PodGroupsCreated") == 2, "that is told twice")
+
+
+async def _moved(stage: Stage) -> None:
+    """See that who is suspended may change the queue, and goes there when it is resumed."""
+    room, api = stage.room("moved"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    job = Submission("job", _RUNTIME, room, 1, labels={QUEUE: "here"}).trainjob()
+    job["spec"]["suspend"] = True
+    await api.create(job)
+    await stage.until(
+        lambda: [_label(it) for it in stage.of(JOBSETS, "moved")] == ["here"], "it is in its queue"
+    )
+    change = {"metadata": {"labels": {QUEUE: "there"}}, "spec": {"suspend": False}}
+    await api.merge(TRAINJOBS, room, "job", change)
+    await stage.until(
+        lambda: [_label(it) for it in stage.of(JOBSETS, "moved")] == ["there"], "it has moved"
+    )
+
+
+async def _assigned(stage: Stage) -> None:
+    """Pods that admission has not seen are told their group, and run."""
+    room, api = stage.room("assigned"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    job = Submission("job", _RUNTIME, room, 2).trainjob()
+    job["spec"]["suspend"] = True
+    await api.create(job)
+    await stage.until(lambda: bool(stage.of(JOBSETS, "assigned")), "its JobSet is made")
+    out = {"metadata": {"labels": {"trainer-kai.dev/inject": "disabled"}}}
+    await api.merge(NAMESPACES, None, room, out)
+    await asyncio.sleep(0.5)  # the API server learns of it a moment later
+    await api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
+    await stage.until(
+        lambda: (
+            [GROUP in it["metadata"].get("annotations", {}) for it in _pods(stage, "assigned")]
+            == [True] * 2
+        ),
+        "its pods are told their group",
+    )
+    await stage.until(lambda: _running(_pods(stage, "assigned")) == 2, "its pods run")
+
+
+async def _stored(stage: Stage) -> None:
+    """See a claim that waits for its first pod told the node."""
+    room, api = stage.room("stored"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    claim = {
+        "apiVersion": PVCS.api_version,
+        "kind": PVCS.kind,
+        "metadata": {"namespace": room, "name": "data"},
+        "spec": {
+            "storageClassName": WAITING_CLASS,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    reader = bare(room, "reader", "default-queue", 0)
+    reader["spec"]["containers"][0].pop("resources")
+    reader["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    await api.create(claim)
+    await api.create(reader)
+    await stage.until(lambda: _running(stage.of(PODS, "stored")) == 1, "the pod has its volume")
+
+
+async def _told(stage: Stage) -> None:
+    """Who waits is told why, and of the same trouble again when it comes back."""
+    room, api = stage.room("told"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    await submit(stage.cluster, room, Job("job", room, 1))
+    await stage.until(lambda: "QueueMissing" in _why(stage), "there is no such queue")
+    await api.request("POST", QUEUES.path(), _closed(room))
+    await stage.until(lambda: "QueueMissing" not in _why(stage), "there is one")
+    await api.delete(QUEUES, None, room)
+    await stage.until(lambda: "QueueMissing" in _why(stage), "there is none any more")
+    await stage.until(lambda: _said(stage, "told", "Waiting") >= 2, "that is told twice")
+
+
+async def _taken(stage: Stage) -> None:
+    """Who owns room gets it: a TrainJob is suspended, a pod marked and deleted, a queue counts."""
+    room, cluster = stage.room("taken"), stage.cluster
+    owner, borrower = f"owner-{stage.act}", f"borrower-{stage.act}"
+    await make_queue(cluster, owner, _GPUS)
+    await make_queue(cluster, borrower, 0)
+    await make_namespace(cluster, room)
+    await cluster.api.create(bare(room, "lodger", borrower, 1))
+    await submit(cluster, room, Job("lent", borrower, _GPUS - 1))
+    await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")
+    await submit(cluster, room, Job("claim", owner, _GPUS))
+    await stage.until(lambda: _is_suspended(stage), "a TrainJob makes room")
+    await stage.until(lambda: _running(_of_claim(stage)) == _GPUS, "who owns the room has it")
+    await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
+    await stage.until(lambda: _said(stage, "taken", "Evicted") >= 1, "who made room is told")
+    lodger = [it.obj for it in stage.seen.moments if _is(it.obj, room, "lodger")]
+    assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
+
+
+def _closed(name: str) -> Obj:
+    """Return a queue that may have no GPU."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": free, "memory": free, "gpu": {**free, "quota": 0, "limit": 0}}
+    metadata, spec = {"name": name}, {"resources": resources}
+    return {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _pods(stage: Stage, scene: str) -> list[Obj]:
+    return [it for it in stage.of(PODS, scene) if not it["metadata"].get("deletionTimestamp")]
+
+
+def _of_claim(stage: Stage) -> list[Obj]:
+    name = "jobset.sigs.k8s.io/jobset-name"
+    pods = _pods(stage, "taken")
+    return [it for it in pods if it["metadata"].get("labels", {}).get(name) == "claim"]
+
+
+def _running(pods: list[Obj]) -> int:
+    return sum(it["status"].get("phase") == "Running" for it in pods)
+
+
+def _label(obj: Obj) -> str:
+    found: str = obj["metadata"].get("labels", {}).get(QUEUE, "")
+    return found
+
+
+def _said(stage: Stage, scene: str, reason: str) -> int:
+    """Return how often something was said in the room of a scene, by the Event with most."""
+    events = [it for it in stage.of(EVENTS, scene) if it.get("reason") == reason]
+    return max((it.get("deprecatedCount", 1) for it in events), default=0)
+
+
+def _why(stage: Stage) -> str:
+    conditions = [
+        it
+        for group in stage.of(PODGROUPS, "told")
+        for it in group.get("status", {}).get("schedulingConditions") or ()
+    ]
+    return " ".join(f"{it['reason']} {it['message']}" for it in conditions)
+
+
+def _is_suspended(stage: Stage) -> bool:
+    jobs = [it for it in stage.of(TRAINJOBS, "taken") if it["metadata"]["name"] == "lent"]
+    return any(it["spec"].get("suspend") for it in jobs)
+
+
+def _allocated(stage: Stage, queue: str) -> str:
+    found = next((it for it in stage.seen.of(QUEUES) if it["metadata"]["name"] == queue), {})
+    allocated = found.get("status", {}).get("allocated") or {}
+    return str(next((n for name, n in allocated.items() if "gpu" in name), ""))
+
+
+def _is(obj: Obj, room: str, name: str) -> bool:
+    meta = obj["metadata"]
+    return (meta.get("namespace"), meta["name"]) == (room, name) and obj["kind"] == PODS.kind

@@ -1,0 +1,141 @@
+"""A chain with our three processes on it, whose rights are taken away and given back."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import NodeShape
+from e2e.cluster.resources import LEASES, SECRETS, Obj, Resource
+from e2e.front.install import CLUSTER_ROLES, install
+from e2e.front.processes import (
+    NAMESPACE,
+    PODGROUPER,
+    SCHEDULER,
+    WEBHOOK,
+    OurProcess,
+    running,
+    webhook_port,
+)
+from e2e.manifests.rights import Right, rights_of, without
+
+__all__ = ["Staff", "staff_on"]
+
+_ROLES: Final = Resource(CLUSTER_ROLES.group, "v1", "roles", "Role")
+_PARTS: Final = (WEBHOOK, PODGROUPER, SCHEDULER)
+_SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
+_NOTHING: Final = {"data": {"tls.crt": "", "tls.key": ""}}
+_JSON: Final = "application/json-patch+json"
+_PATIENCE_S: Final = 20.0
+_UNSEEN: Final = "not known whether another scheduler is there"
+
+
+class Staff:
+    """The processes by the names of their accounts, and what they may do."""
+
+    def __init__(
+        self, cluster: Cluster, processes: Mapping[str, OurProcess], rights: list[Right]
+    ) -> None:
+        self.cluster: Final = cluster
+        self.processes: Final = processes
+        self.rights: Final = rights
+        self._rules: dict[tuple[str, str], list[Obj]] = {}
+
+    async def take(self, right: Right) -> None:
+        """Take one right away."""
+        rules = without(await self._read(right), right)
+        await self._write(right, rules)
+
+    async def give_back(self, right: Right) -> None:
+        """Let the role say again what it said at first."""
+        await self._write(right, self._rules[right.kind, right.role])
+
+    async def remember(self) -> None:
+        """Keep what the roles say now, to give it back."""
+        for right in self.rights:
+            self._rules[right.kind, right.role] = await self._read(right)
+
+    async def start_anew(self, right: Right) -> str:
+        """End the process that has a right and start it; return what stands in its way, if it does.
+
+        It finds nothing that would spare it a request: no Lease, no Secret or a useless one.
+        """
+        ours = self.processes[right.role]
+        await ours.stop()
+        await self._clean(right)
+        told = len(ours.lines())
+        ours.process.start()
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            ours.process.check()
+            trouble = await _readiness(ours) or _warning(ours.lines()[told:])
+            if trouble:
+                return trouble
+            await asyncio.sleep(0.1)
+        return ""
+
+    async def _clean(self, right: Right) -> None:
+        api = self.cluster.api
+        if right.resource == LEASES.plural and right.verb == "create":
+            await api.delete(LEASES, NAMESPACE, right.role)
+        elif right.resource == SECRETS.plural and right.verb == "create":
+            await api.delete(SECRETS, NAMESPACE, _SECRET)
+        elif right.role == WEBHOOK.account:
+            await api.merge(SECRETS, NAMESPACE, _SECRET, _NOTHING)
+
+    async def _read(self, right: Right) -> list[Obj]:
+        found = await self.cluster.api.request("GET", _path(right))
+        rules: list[Obj] = found["rules"]
+        return rules
+
+    async def _write(self, right: Right, rules: object) -> None:
+        patch = [{"op": "replace", "path": "/rules", "value": rules}]
+        await self.cluster.api.request("PATCH", _path(right), patch, content_type=_JSON)
+
+
+@asynccontextmanager
+async def staff_on(name: str, folder: Path) -> AsyncIterator[Staff]:
+    """Run a chain with one node and all processes, set up by the manifests."""
+    async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
+        await cluster.add_nodes(1, NodeShape(gpus=8))
+        objects = await install(cluster, port=webhook_port(cluster))
+        processes = {
+            part.account: await stack.enter_async_context(running(cluster, part, folder))
+            for part in _PARTS
+        }
+        staff = Staff(cluster, processes, rights_of(objects))
+        await staff.remember()
+        yield staff
+
+
+def _path(right: Right) -> str:
+    if right.kind == CLUSTER_ROLES.kind:
+        return CLUSTER_ROLES.path(None, right.role)
+    return _ROLES.path(NAMESPACE, right.role)
+
+
+async def _readiness(ours: OurProcess) -> str:
+    """Return what a process says is forbidden to it, where it is asked whether it is ready."""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(ours.ready_url) as response:
+            said = await response.text()
+    except aiohttp.ClientError:
+        return ""
+    return next((f"not ready: {it}" for it in said.splitlines() if "orbidden" in it), "")
+
+
+def _warning(lines: list[str]) -> str:
+    """Return the first warning about something that is forbidden."""
+    for line in lines:
+        if line.startswith("{"):
+            said = json.loads(line)
+            if said["level"] in ("warning", "error") and ("orbidden" in line or _UNSEEN in line):
+                return f"a warning: {said['event']}"
+    return ""

@@ -1,0 +1,67 @@
+"""No right can be missing unseen: ten are taken away, drawn by lot, and each is missed."""
+
+import asyncio
+import os
+import random
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from e2e.manifests.rights import Right
+from e2e.manifests.scenes import clear, play
+from e2e.manifests.staff import Staff
+
+_MANY: Final = 10
+_SEED: Final = int(os.environ.get("E2E_SEED", "9"))
+_PATIENCE_S: Final = 12.0
+_AT_THE_START: Final = ("secrets", "leases", "mutatingwebhookconfigurations")
+
+
+async def test_a_right_that_is_taken_away_is_missed(staff: Staff) -> None:
+    """A process is not ready or warns, or something that people wait for does not come about."""
+    drawn = random.Random(_SEED).sample(staff.rights, _MANY)  # noqa: S311 - no secret
+    found: dict[Right, list[str]] = {}
+    print(f"\nseed {_SEED}, of {len(staff.rights)} rights:")
+    for together in _rounds(right for right in drawn if _is_for_a_start(right)):
+        found |= await _started_without(staff, together)
+    for number, right in enumerate(it for it in drawn if not _is_for_a_start(it)):
+        found[right] = await _played_without(staff, right, f"without-{number}")
+    for right, faults in found.items():
+        print(f"  without {right}: {'; '.join(faults) or 'NOTHING'}")
+
+    assert len(found) == _MANY
+    assert [str(right) for right, faults in found.items() if not faults] == []
+
+
+def _is_for_a_start(right: Right) -> bool:
+    """Say whether a process needs it to begin; the others are for deeds."""
+    return right.verb in ("list", "watch") or right.resource in _AT_THE_START
+
+
+def _rounds(rights: Iterable[Right]) -> Iterator[list[Right]]:
+    """Put together what can be missing at once: one right of each process."""
+    waiting = list(rights)
+    while waiting:
+        first = {right.role: right for right in reversed(waiting)}
+        yield list(first.values())
+        waiting = [right for right in waiting if first[right.role] != right]
+
+
+async def _started_without(staff: Staff, rights: list[Right]) -> dict[Right, list[str]]:
+    for right in rights:
+        await staff.take(right)
+    try:
+        troubles = await asyncio.gather(*(staff.start_anew(right) for right in rights))
+    finally:
+        for right in rights:
+            await staff.give_back(right)
+    await asyncio.gather(*(staff.processes[right.role].ready() for right in rights))
+    return {right: [it] if it else [] for right, it in zip(rights, troubles, strict=True)}
+
+
+async def _played_without(staff: Staff, right: Right, act: str) -> list[str]:
+    await staff.take(right)
+    try:
+        return await play(staff.cluster, act, _PATIENCE_S)
+    finally:
+        await staff.give_back(right)
+        await clear(staff.cluster, act)

@@ -1,0 +1,163 @@
+"""The overlay without a server: what the API server itself makes of the JobSets of TrainJobs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import Obj, namespace
+from e2e.front.install import install
+from e2e.manifests.test_reach import OURS, jobset
+from tests.support.case import Case, ids
+from trainer_kai.api.names import COSCHEDULING_GROUP, INJECT, QUEUE, SCHEDULER_NAME, VOLCANO_GROUP
+
+OTHER: Final = "default-scheduler"
+TEAM: Final = "with-a-queue"
+NAMESPACES: Final[dict[str, dict[str, str]]] = {
+    TEAM: {QUEUE: "of-the-namespace"},
+    "without-a-queue": {},
+    "taken-out": {QUEUE: "of-the-namespace", INJECT: "disabled"},
+}
+
+
+def template(scheduler: str = "", queue: str = "", **metadata: Any) -> Obj:
+    """Return a pod template."""
+    spec: Obj = {"containers": [{"name": "node", "image": "x"}], "restartPolicy": "Never"}
+    if scheduler:
+        spec["schedulerName"] = scheduler
+    if queue:
+        metadata = {**metadata, "labels": {QUEUE: queue, "kept": "yes"}}
+    return {"spec": spec, **({"metadata": metadata} if metadata else {})}
+
+
+def of_trainjob(*templates: Obj, queue: str = "", where: str = TEAM) -> Obj:
+    """Return a JobSet of a TrainJob."""
+    made = jobset("one", OURS, where)
+    if queue:
+        made["metadata"]["labels"] = {QUEUE: queue}
+    made["spec"]["replicatedJobs"] = [
+        {"name": f"job-{i}", "template": {"spec": {"template": it}}}
+        for i, it in enumerate(templates)
+    ]
+    return made
+
+
+# A JobSet -> the scheduler and the queue of each pod template.
+CASES: Final = [
+    Case(
+        "all go to KAI, and to the queue of their namespace",
+        of_trainjob(template(), template()),
+        [(SCHEDULER_NAME, "of-the-namespace")] * 2,
+    ),
+    Case(
+        "the queue of the JobSet is that of all its pods",
+        of_trainjob(template(), template(SCHEDULER_NAME), queue="of-the-runtime"),
+        [(SCHEDULER_NAME, "of-the-runtime")] * 2,
+    ),
+    Case(
+        "what one template names is said of all",
+        of_trainjob(template(), template(queue="of-a-template")),
+        [(SCHEDULER_NAME, "of-a-template")] * 2,
+    ),
+    Case(
+        "who names another scheduler is left alone",
+        of_trainjob(template(OTHER), template()),
+        [(OTHER, ""), (SCHEDULER_NAME, "of-the-namespace")],
+    ),
+    Case(
+        "where nobody names a queue KAI takes its default",
+        of_trainjob(template(), where="without-a-queue"),
+        [(SCHEDULER_NAME, "")],
+    ),
+    Case(
+        "a namespace can stay out",
+        of_trainjob(template(), where="taken-out"),
+        [("", "")],
+    ),
+    Case(
+        "what volcano has marked stays with it",
+        of_trainjob(template(annotations={VOLCANO_GROUP: "one"})),
+        [("", "")],
+    ),
+    Case(
+        "so does what coscheduling has marked",
+        of_trainjob(template(labels={COSCHEDULING_GROUP: "one"})),
+        [("", "")],
+    ),
+    Case(
+        "a JobSet of nobody is not ours",
+        {**of_trainjob(template()), "metadata": {"name": "one", "namespace": TEAM}},
+        [("", "")],
+    ),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def ruled(cluster: Cluster) -> AsyncIterator[Cluster]:
+    """Return the shared chain while the policy is in force."""
+    for name, labels in NAMESPACES.items():
+        made = namespace(name)
+        made["metadata"]["labels"] = labels
+        await cluster.api.create(made)
+    objects = await install(cluster, overlay="policy-only")
+    async with asyncio.timeout(30):
+        while _told(await _try(cluster, of_trainjob(template())))[0][0] != SCHEDULER_NAME:
+            await asyncio.sleep(0.1)
+    yield cluster
+    for obj in reversed(objects):
+        path = f"/apis/{obj['apiVersion']}/{_PLURALS[obj['kind']]}/{obj['metadata']['name']}"
+        await cluster.api.request("DELETE", path)
+    async with asyncio.timeout(30):
+        while _told(await _try(cluster, of_trainjob(template())))[0][0]:
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+async def test_what_the_policy_makes_of_a_jobset(
+    case: Case[Obj, list[tuple[str, str]]], ruled: Cluster
+) -> None:
+    """The scheduler where none is named, and one queue; none on the JobSet itself."""
+    made = await _try(ruled, case.given)
+
+    assert _told(made) == case.want
+    assert made["metadata"].get("labels") == case.given["metadata"].get("labels")
+
+
+async def test_what_is_there_stays(ruled: Cluster) -> None:
+    """Other labels of a template that gets a queue, and all of one that has it."""
+    given = of_trainjob(template(queue="own"), template(labels={"app": "x"}))
+    made = await _try(ruled, given)
+    first, second = (job["template"]["spec"]["template"] for job in _jobs(made))
+
+    assert first["metadata"]["labels"] == {QUEUE: "own", "kept": "yes"}
+    assert second["metadata"]["labels"] == {QUEUE: "own", "app": "x"}
+    assert [it["name"] for it in second["spec"]["containers"]] == ["node"]
+
+
+_PLURALS: Final = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+
+
+async def _try(cluster: Cluster, given: Obj) -> Obj:
+    return await cluster.api.create(given, dryRun="All")
+
+
+def _jobs(made: Obj) -> list[Obj]:
+    found: list[Obj] = made["spec"]["replicatedJobs"]
+    return found
+
+
+def _told(made: Obj) -> list[tuple[str, str]]:
+    templates = [job["template"]["spec"]["template"] for job in _jobs(made)]
+    return [
+        (
+            it["spec"].get("schedulerName", ""),
+            it.get("metadata", {}).get("labels", {}).get(QUEUE, ""),
+        )
+        for it in templates
+    ]

@@ -1,0 +1,1 @@
+"""What of the tests of the manifests needs no cluster."""
