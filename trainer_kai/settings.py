@@ -6,7 +6,7 @@ the README are made of them. No setting holds a secret, and none may: all are pr
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
@@ -19,8 +19,10 @@ __all__ = [
     "Health",
     "Leader",
     "Log",
+    "Permission",
     "PodgrouperSettings",
     "Policies",
+    "QueuePermission",
     "SchedulerSettings",
     "Server",
     "Settings",
@@ -40,6 +42,7 @@ _Name = Annotated[str, AfterValidator(_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
 S = TypeVar("S", bound="Settings")
 
+Permission: TypeAlias = Literal["enforce", "warn", "off"]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -120,6 +123,13 @@ class Settings(_Model):
 
     log: Log = Log()
     health: Health = Health()
+
+
+class QueuePermission(_Model):
+    """What those have in common who ask whether somebody may use a queue."""
+
+    queue_permission: Permission = "warn"
+    """What becomes of who uses a queue without permission: nothing, a warning, or a refusal."""
 
 
 class Server(_Model):
@@ -209,7 +219,7 @@ class Policies(_Model):
     """Resources of nodes that are whole GPUs, with commas between them."""
 
 
-class SchedulerPart(_Model):
+class SchedulerPart(QueuePermission):
     """What only the scheduler has."""
 
     repair_grace_s: _Seconds = 60.0
