@@ -279,7 +279,7 @@ class Policies(_Model):
     """Resources of nodes that are whole GPUs, with commas between them."""
 
 
-class SchedulerPart(_Model):
+class SchedulerPart(QueuePermission):
     """What only the scheduler has."""
 
     repair_grace_s: _Seconds = 60.0

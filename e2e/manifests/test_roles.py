@@ -54,6 +54,7 @@ MAY: Final = [
     "scheduler create coordination.k8s.io/leases in trainer-kai",
     "scheduler patch coordination.k8s.io/leases in trainer-kai",
     "scheduler create /events in default",
+    "scheduler create authorization.k8s.io/subjectaccessreviews",
 ]
 MAY_NOT: Final = [
     "webhook patch trainer.kubeflow.org/trainjobs in default",

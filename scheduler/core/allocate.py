@@ -16,6 +16,7 @@ from scheduler.core.chunks import (
     chunk,
     has_later,
     has_waiting,
+    is_growth,
     is_satisfied,
     standing,
 )
@@ -30,7 +31,7 @@ from scheduler.core.decision import (
     Stats,
 )
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
+from scheduler.core.model import Bar, Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
 from scheduler.core.numbers import node_numbers
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.place import Failure, Placer
@@ -163,7 +164,8 @@ class Allocation:
         for row, unit in enumerate(self.snapshot.units):
             if not _wants(unit):
                 continue
-            bar, parts = unit.bar, chunk(unit.tree)
+            parts = chunk(unit.tree)
+            bar = unit.bar or _bar_of_growth(unit, parts, _FRESH)
             if bar is not None and (parts or bar.verdict < Verdict.PODS_MISSING):
                 self._reject(row, bar.verdict, BarNumbers(bar.message), bar.wakes_on)
                 continue
@@ -264,6 +266,10 @@ class Allocation:
         if not more:
             self._reject_for_members(row, unit)
             return False
+        bar = _bar_of_growth(unit, more, progress)
+        if bar is not None:
+            self._reject(row, bar.verdict, BarNumbers(bar.message), bar.wakes_on)
+            return False
         at = 1 if had_enough else standing(unit.tree, progress)  # what comes on top can be spared
         self.next[row] = self._step(row, more, progress, at)
         return True
@@ -313,6 +319,10 @@ class Allocation:
     ) -> None:
         is_curable = isinstance(numbers, NodeNumbers) and numbers.is_curable
         self.rejections[row] = Rejection(row, verdict, numbers, is_curable, wakes_on)
+
+
+def _bar_of_growth(unit: Unit, parts: Chunk, progress: Progress) -> Bar | None:
+    return unit.growth_bar if is_growth(unit.tree, parts, progress) else None
 
 
 def _existing(leaf: Leaf) -> int:

@@ -16,6 +16,7 @@ __all__ = [
     "chunk",
     "has_later",
     "has_waiting",
+    "is_growth",
     "is_satisfied",
     "members_of",
     "standing",
@@ -120,6 +121,13 @@ def is_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:
     if isinstance(tree, Leaf):
         return members_of(tree, progress) >= tree.minimum
     return sum(is_satisfied(child, progress) for child in tree.children) >= tree.minimum
+
+
+def is_growth(tree: Tree, parts: Chunk, progress: Progress = _NOTHING) -> bool:
+    """Say whether a unit takes more than it needs, and no slots of its own for it."""
+    return is_satisfied(tree, progress) and any(
+        len(part.pods) > len(progress.slots(part.leaf)) for part in parts
+    )
 
 
 def can_be_satisfied(tree: Tree, progress: Progress = _NOTHING) -> bool:

@@ -317,6 +317,7 @@ class Unit:
     saved: int = 0  # when its work was saved last, as it says; 0 is never
     patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
     patience: str = ""  # how long that is, in its own words
+    growth_bar: Bar | None = None  # in the way of what it takes beyond its needs and its slots
 
 
 class Budgets(NamedTuple):

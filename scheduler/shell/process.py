@@ -7,10 +7,11 @@ from typing import Any, Final, NamedTuple
 from scheduler.policies.registry import choose
 from scheduler.shell.carry import Carrier
 from scheduler.shell.choice import choice_of, gpu_resources_of
-from scheduler.shell.cycle import Cycle
+from scheduler.shell.cycle import Carries, Cycle
 from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
 from scheduler.shell.garbage import settle
+from scheduler.shell.permission import Carrying, Permissions
 from scheduler.shell.picture import picture
 from scheduler.shell.report import Reporter
 from scheduler.shell.rival import Rival
@@ -93,7 +94,17 @@ class _Reign(NamedTuple):
         async with asyncio.TaskGroup() as group:
             for service in (reporter, suspender, warden):
                 group.create_task(service.run())
-            group.create_task(self.cycle.run(carrier, reporter))
+            group.create_task(self.cycle.run(self._asking(group, carrier), reporter))
+
+    def _asking(self, group: asyncio.TaskGroup, carrier: Carries) -> Carries:
+        """Ask who may use which queue, if anybody wants to know."""
+        switch, client, log = self.settings.queue_permission, self.basis.client, self.basis.log
+        if switch == "off":
+            return carrier
+        asking = Permissions(client, self.live, self.cycle.wake, self.events, log, switch)
+        self.live.on_pairs = asking.needed
+        group.create_task(asking.run())
+        return Carrying(carrier, asking.starts)
 
 
 async def _keep_warm(live: Live, clock: Clock) -> None:
@@ -132,6 +143,7 @@ def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:
             default_queue=settings.default_queue,
             gpu_resources=gpus,
             moves_unasked=False,
+            needs_permission=settings.queue_permission == "enforce",
         )
 
     return terms

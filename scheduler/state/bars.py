@@ -7,14 +7,15 @@ from scheduler.core.model import Bar, Verdict
 from scheduler.state.after import Afters
 from scheduler.state.gang import Gang
 from scheduler.state.kin import Kin
-from scheduler.state.roll import WAITING
+from scheduler.state.roll import THERE, WAITING
 from scheduler.state.sharing import Sharing
 from scheduler.state.view import View
+from trainer_kai.api.meta import Key
 
 __all__ = ["Bars", "is_silent"]
 
 _WAKES_ON: Final = frozenset({"pods"})
-_SILENT: Final = (Verdict.MISCONFIGURED, Verdict.WAITING_FOR_STAGE)
+_SILENT: Final = (Verdict.MISCONFIGURED, Verdict.FORBIDDEN_QUEUE, Verdict.WAITING_FOR_STAGE)
 
 
 class Bars:
@@ -30,9 +31,27 @@ class Bars:
 
     def of_alone(self, kin: Kin, title: str, *, waits: bool) -> Bar | None:
         """Return what is in the way of a pod on its own."""
-        queue = self._view.queues.bar(self._view.standings.of_alone(kin).queue)
+        name = self._view.standings.of_alone(kin).queue
+        queue = self._view.queues.bar(name)
+        if queue is None and waits:
+            queue = self._view.permits.bar(Key(kin.namespace, name))
         found = self._of_kin(kin, title) if waits else ()
         return _worst((*found, *((queue,) if queue else ())))
+
+    def of_growth(self, gang: Gang) -> Bar | None:
+        """Return what is in the way of more than a gang needs that has begun.
+
+        What it has it keeps, whatever becomes of its permission: it may be made whole again.
+        """
+        return self._permit(gang) if _has_begun(gang) else None
+
+    def _permit(self, gang: Gang) -> Bar | None:
+        if gang.group is None:
+            return None
+        name = self._view.standings.of_gang(gang).queue
+        if self._view.queues.bar(name) is not None:
+            return None  # of a queue that is none nothing is asked
+        return self._view.permits.bar(Key(gang.key.namespace, name))
 
     def _all(self, gang: Gang) -> Iterator[Bar]:
         view = self._view
@@ -43,6 +62,9 @@ class Bars:
         queue = view.queues.bar(view.standings.of_gang(gang).queue)
         if queue is not None:
             yield queue
+        permit = None if _has_begun(gang) else self._permit(gang)
+        if permit is not None:
+            yield permit
         yield from self._after(gang)
         kins, roll = view.roll.kins, view.roll
         waiting = [
@@ -74,6 +96,11 @@ def _of_pods(kin: Kin, shares: Sharing | None) -> Iterator[Bar]:
     if kin.spec.resource_claims:
         names = ", ".join(claim.name for claim in kin.spec.resource_claims)
         yield _not_yet(f" has spec.resourceClaims ({names}): it uses a ResourceClaim")
+
+
+def _has_begun(gang: Gang) -> bool:
+    """Say whether some of a gang runs, or is on its way to another place; a promise is no start."""
+    return gang.comes_back or any(gang.of(leaf, THERE) for leaf in gang.minima)
 
 
 def _worst(bars: Iterable[Bar]) -> Bar | None:

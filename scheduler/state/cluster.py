@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from scheduler.state.permits import Permit
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
@@ -36,3 +37,4 @@ class Cluster:
     jobsets: dict[Key, JobSet] = field(default_factory=dict)
     trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
     refused: dict[Key, str] = field(default_factory=dict)  # why TrainJobs cannot be suspended
+    permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue

@@ -5,13 +5,14 @@ meanwhile it goes on here, and what a plan relied on and is no more is found by 
 """
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from scheduler.state.assumed import Assumed
 from scheduler.state.awaited import least_pods
 from scheduler.state.encoded import Encoded
 from scheduler.state.leaving import Departures, Leaving
-from scheduler.state.members import Members
+from scheduler.state.members import Members, group_of
 from scheduler.state.news import (
     ANY,
     FREED,
@@ -29,6 +30,7 @@ from scheduler.state.news import (
     worse,
 )
 from scheduler.state.orders import UnitOrders
+from scheduler.state.permits import Permit
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
 from scheduler.state.stays import is_held, refusal, runs_again
@@ -36,7 +38,7 @@ from scheduler.state.terms import Terms, stamp
 from scheduler.state.totals import use_of
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.names import EVICTED_BY, POD_GROUP, RESERVED
+from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
@@ -56,6 +58,7 @@ class Live:
         self._shelves: Final = {id(shelf.known): shelf for shelf in self._state.shelves}
         self._terms: Final = terms
         self._scheduler_name: Final = terms().scheduler_name
+        self.default_queue: Final = terms().default_queue
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
         self._moved: set[Key] = set()
@@ -66,6 +69,7 @@ class Live:
         self.leaving: Final = Leaving(self.cluster)
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
+        self.on_pairs: Callable[[AbstractSet[Key]], None] | None = None  # told who needs permits
         self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
 
     def pod(self, key: Key, seen: Pod | None) -> Topics:
@@ -81,7 +85,7 @@ class Live:
         if topics - READY:
             is_evicted = bool(self.assumed.whose_eviction(key))
             if before is not None and not is_evicted and is_lost(before, shown):
-                self._note_short(_group_of(key, before))
+                self._note_short(group_of(key, before))
                 if self._keeps_place(key, before):
                     topics = ANY  # it has to be written
             self._regroup(key, before, shown)
@@ -131,6 +135,12 @@ class Live:
             self._let_stay(self.members.placed_of(job))
         return NOTHING if before == why else ANY
 
+    def permit(self, pair: Key, permit: Permit | None) -> Topics:
+        """Take note of what is known of a namespace and a queue."""
+        before = self.cluster.permits.get(pair)
+        self._state.permits.tell(pair, permit)
+        return NOTHING if before == permit else ANY
+
     def lead(self) -> None:
         """Begin to act; whoever led before may have left units short, so all are looked at."""
         self.leads = True
@@ -145,17 +155,20 @@ class Live:
         self._kept = {}
         self.assumed.leave(now_s)
         self.leaving.clear()
-        self.on_group = self.on_record = None
+        self.on_group = self.on_record = self.on_pairs = None
 
     def snapshot(self) -> Encoded:
         """Return what a plan is made from; `moved` counts from now on."""
         self._moved = set()
-        return self._state.snapshot(self._terms().now)
+        encoded = self._state.snapshot(self._terms().now)
+        if self.on_pairs is not None:
+            self.on_pairs(self._state.pairs)
+        return encoded
 
     def check(self) -> None:
         """Raise `InvariantError` if a process that starts now would know something else."""
         self._state.check(self._terms().now)
-        found = ((key, _group_of(key, pod)) for key, pod in self.cluster.pods.items())
+        found = ((key, group_of(key, pod)) for key, pod in self.cluster.pods.items())
         if {it for it in found if it[1]} != self.members.pairs:
             raise InvariantError("the members of groups")
         if self._least != {it: least_pods(group) for it, group in self.cluster.pod_groups.items()}:
@@ -298,7 +311,7 @@ class Live:
 
     def _keeps_place(self, key: Key, lost: Pod) -> bool:
         """Keep the place of a pod, if another one will want it."""
-        name = _group_of(key, lost)
+        name = group_of(key, lost)
         if name is None:
             return False
         group = self.cluster.pod_groups.get(name)
@@ -338,7 +351,7 @@ class Live:
 
     def _gathers(self, key: Key, pod: Pod | None) -> bool:
         """Say whether a pod waits for others of its group, or for the group, that do not exist."""
-        name = _group_of(key, pod) if waits(pod) else None
+        name = group_of(key, pod) if waits(pod) else None
         if name is None:
             return False
         group = self.cluster.pod_groups.get(name)
@@ -353,7 +366,7 @@ class Live:
             self._short[group] = None
 
     def _regroup(self, key: Key, before: Pod | None, now: Pod | None) -> None:
-        old, new = _group_of(key, before), _group_of(key, now)
+        old, new = group_of(key, before), group_of(key, now)
         self.members.move(key, old, new)
         if self.on_group is not None:
             for group in {old, new}:
@@ -383,8 +396,3 @@ class Live:
         if pod is not None and not self.members.is_ours(pod):
             return TAKEN if new is not None and new.node else OTHERS
         return ANY
-
-
-def _group_of(key: Key, pod: Pod | None) -> Key | None:
-    name = pod.metadata.annotations.get(POD_GROUP) if pod else None
-    return Key(key.namespace, name) if name else None

@@ -6,9 +6,10 @@ from typing import Final
 from scheduler.state.cluster import Cluster
 from scheduler.state.news import OVER
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import POD_GROUP
 from trainer_kai.api.pod import Pod
 
-__all__ = ["Members"]
+__all__ = ["Members", "group_of"]
 
 _NOBODY: Final[frozenset[Key]] = frozenset()
 
@@ -63,3 +64,9 @@ class Members:
             and any(owner.name == jobset.name for owner in group.metadata.owner_references)
             for pod in self.placed(key)
         ]
+
+
+def group_of(key: Key, pod: Pod | None) -> Key | None:
+    """Return the group that a pod names."""
+    name = pod.metadata.annotations.get(POD_GROUP) if pod else None
+    return Key(key.namespace, name) if name else None

@@ -4,11 +4,13 @@ What is told goes one way: nodes, pods and their kin, gangs, slots, codes, nodes
 them, units. Each step says what it has touched, and the next looks only at that.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from scheduler.core.chunks import is_satisfied
 from scheduler.core.model import NONE, Ints, Snapshot
 from scheduler.state.bars import Bars
 from scheduler.state.basis import Versions, basis_of
@@ -18,12 +20,14 @@ from scheduler.state.cluster import Cluster
 from scheduler.state.codes import Codes
 from scheduler.state.dues import Dues
 from scheduler.state.encoded import Encoded
+from scheduler.state.gang import Gang
 from scheduler.state.gangs import Gangs
 from scheduler.state.ground import Ground
 from scheduler.state.holdings import Holdings
 from scheduler.state.kin import Kin
 from scheduler.state.kins import Kins
 from scheduler.state.nodes import NodeRows
+from scheduler.state.permits import Pairs, Permits
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import THERE, WAITING, Roll
 from scheduler.state.standing import Standings
@@ -47,6 +51,7 @@ class News(NamedTuple):
     pod_groups: Iterable[Key]
     jobsets: Iterable[Key]
     trainjobs: Iterable[Key]  # or what became of our wish to suspend them
+    permits: AbstractSet[Key]  # namespaces and queues of which something else is known now
     has_queues: bool
     has_priority_classes: bool
     has_namespaces: bool
@@ -67,6 +72,8 @@ class Memory:
         self._holdings: Final = Holdings(self._roll, self._nodes)
         self._users: Final = Users(cluster, self._roll)
         self._stays: Final = Stays(cluster.trainjobs, cluster.refused)
+        self._permits: Final = Permits(cluster.permits, are_needed=terms.needs_permission)
+        self._pairs: Final = Pairs()
         self._units: Final = Units(terms)
         self._dues: Final = Dues()
         self._budgets: Final = BudgetRows()
@@ -85,9 +92,14 @@ class Memory:
         """Say whether it is made for many more pods than there are."""
         return self._roll.is_sparse
 
+    @property
+    def pairs(self) -> KeysView[Key]:
+        """Return the namespaces and queues that units are of."""
+        return self._pairs.used
+
     def read(self, news: News, now: int) -> None:
         """Take what has changed."""
-        again = self._read_rules(news)
+        again = self._read_rules(news) | self._pairs.among(news.permits)
         self._read_pods(news, now)
         self._gangs.begin(news.trainjobs, now)
         self._gangs.hear(self._roll.touched, news.pod_groups, news.jobsets)
@@ -155,6 +167,7 @@ class Memory:
             queues=self._queues,
             codes=self._codes,
             stays=self._stays,
+            permits=self._permits,
         )
 
     def _read_pods(self, news: News, now: int) -> None:
@@ -239,10 +252,13 @@ class Memory:
             if gang is None:
                 self._units.drop(key)
                 self._dues.drop(key)
+                self._pairs.put(key, None)
                 continue
-            bar = bars.of_gang(gang)
-            self._units.read_gang(view, gang, bar)
-            self._dues.read(view, gang, bar)
+            self._pairs.put(key, self._pair_of(gang))
+            bar, growth = bars.of_gang(gang), bars.of_growth(gang)
+            unit = self._units.read_gang(view, gang, bar, growth)
+            has_all = growth is not None and unit is not None and is_satisfied(unit.tree)
+            self._dues.read(view, gang, growth if has_all else bar)
             if gang.refused:
                 self._strays[key] = [*gang.strays(self._is_waiting)]
         self._read_alone(view, bars, [of for of in again if isinstance(of, int)])
@@ -256,14 +272,25 @@ class Memory:
         is_unit = kins.is_alone[numbers] & (states <= THERE)
         for slot in self._units.among(slots[~is_unit]):
             self._units.drop(slot)
+            self._pairs.put(slot, None)
         for slot in slots[is_unit].tolist():
             kin, waits = kins[int(roll.kin[slot])], roll.state[slot] == WAITING
+            self._pairs.put(slot, self._pair(kin.namespace, self._standings.of_alone(kin).queue))
             touched[kin] = None
             bar = bars.of_alone(kin, f"pod {roll.keys[slot].name}", waits=bool(waits))
             self._units.read_pod(view, slot, bar)
         for kin in touched:
             bar = bars.of_alone(kin, "", waits=self._is_waiting(kin))
             self._dues.read_alone(view, kin, bar)
+
+    def _pair_of(self, gang: Gang) -> Key | None:
+        if gang.group is None or not gang.is_listed:
+            return None
+        return self._pair(gang.key.namespace, self._standings.of_gang(gang).queue)
+
+    def _pair(self, namespace: str, queue: str) -> Key | None:
+        """Return what is to be asked; nothing of a queue that takes nobody anyway."""
+        return None if self._queues.bar(queue) is not None else Key(namespace, queue)
 
     def _is_waiting(self, kin: Kin) -> bool:
         return bool(self._heads[kin.number, WAITING])

@@ -145,6 +145,7 @@ class _Reader:
                 "queue": None if unit.queue == NONE else queues[unit.queue],
                 "standing": (unit.priority, unit.is_preemptible, unit.is_kept, unit.stale_at),
                 "bar": unit.bar,
+                "growth_bar": unit.growth_bar,
                 "leaves": (unit.bundle, unit.stays, unit.may_move),
                 "moments": (unit.since, unit.saved, unit.patient_until, unit.patience),
                 "tree": self._tree(unit.tree),

@@ -7,11 +7,13 @@ The contract of `State`:
 3. A snapshot says the same as that of a state which was only told what there is now.
 """
 
+from collections.abc import KeysView
 from typing import Any, Final
 
 from scheduler.state.cluster import Cluster
 from scheduler.state.encoded import Encoded
 from scheduler.state.memory import Memory, News
+from scheduler.state.permits import Permit
 from scheduler.state.said import difference
 from scheduler.state.shelf import Shelf
 from scheduler.state.terms import Terms
@@ -49,6 +51,7 @@ class State:
         self.jobsets: Final = Shelf[Key, JobSet]()
         self.trainjobs: Final = Shelf[Key, TrainJob]()
         self.refused: Final = Shelf[Key, str]()  # TrainJobs that cannot be suspended, and why
+        self.permits: Final = Shelf[Key, Permit]()  # by namespace and queue
         self.cluster: Final = Cluster(
             nodes=self.nodes.known,
             pods=self.pods.known,
@@ -63,6 +66,7 @@ class State:
             jobsets=self.jobsets.known,
             trainjobs=self.trainjobs.known,
             refused=self.refused.known,
+            permits=self.permits.known,
         )
         self._memory = Memory(self.cluster, terms)
 
@@ -86,6 +90,7 @@ class State:
         self.jobsets.tell_all(cluster.jobsets)
         self.trainjobs.tell_all(cluster.trainjobs)
         self.refused.tell_all(cluster.refused)
+        self.permits.tell_all(cluster.permits)
 
     def snapshot(self, now: int) -> Encoded:
         """Return what is so now, in seconds since 1970."""
@@ -94,6 +99,11 @@ class State:
             self.tell_all(self.cluster)
         self._memory.read(self._news(), now)
         return self._memory.encoded(now)
+
+    @property
+    def pairs(self) -> KeysView[Key]:
+        """Return the namespaces and queues that some unit was of when a snapshot was made."""
+        return self._memory.pairs
 
     def check(self, now: int) -> None:
         """Raise `InvariantError` if a state that knew nothing before would say something else."""
@@ -110,6 +120,7 @@ class State:
             pod_groups=self.pod_groups.drain(),
             jobsets=self.jobsets.drain(),
             trainjobs=[*self.trainjobs.drain(), *self.refused.drain()],
+            permits=self.permits.drain().keys(),
             has_queues=bool(self.queues.drain()),
             has_priority_classes=bool(self.priority_classes.drain()),
             has_namespaces=bool(self.namespaces.drain()),

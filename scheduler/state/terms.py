@@ -21,6 +21,7 @@ class Terms:
     stuck_in_releasing_s: int = 120
     staleness_grace_s: int = 60  # below zero: without end
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
+    needs_permission: bool = False  # whoever may use a queue is in the table of permits
     moves_unasked: bool = True  # whoever is not kept from it by his queue; else who is offered
 
 

@@ -84,11 +84,13 @@ class Units:
         if entry is not None:
             self._gone.append(entry)
 
-    def read_gang(self, view: View, gang: Gang, bar: Bar | None) -> None:
-        """Make the unit of a gang; *bar* is in its way."""
+    def read_gang(
+        self, view: View, gang: Gang, bar: Bar | None, growth: Bar | None = None
+    ) -> Unit | None:
+        """Make the unit of a gang; *bar* is in its way, *growth* in that of more than it needs."""
         if not gang.is_listed:
             self.drop(gang.key)
-            return
+            return None
 
         def plant(name: str, minimum: int) -> Leaf:
             return _leaf(view, gang, name, minimum)
@@ -102,6 +104,7 @@ class Units:
             is_preemptible=standing.is_preemptible,
             tree=tree(group, plant) if group and gang.is_sound else plant(DEFAULT, 1),
             bar=bar,
+            growth_bar=growth,
             is_kept=gang.is_begun and (gang.comes_back or not gang.is_suspended),
             bundle=gang.owner,
             stays=view.stays.of(gang),
@@ -114,6 +117,7 @@ class Units:
         )
         age = (*_age_of_gang(gang, view.roll), gang.key, 0)
         self._put(gang.key, _Entry(age, unit, gang.number, NONE))
+        return unit
 
     def read_pod(self, view: View, slot: int, bar: Bar | None) -> None:
         """Make the unit of a pod on its own; *bar* is in its way."""

@@ -6,6 +6,7 @@ from scheduler.core.model import Ints
 from scheduler.state.codes import Codes
 from scheduler.state.gangs import Gangs
 from scheduler.state.holdings import Holdings
+from scheduler.state.permits import Permits
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import Roll
 from scheduler.state.standing import Standings
@@ -25,3 +26,4 @@ class View(NamedTuple):
     queues: QueueRows
     codes: Codes
     stays: Stays
+    permits: Permits

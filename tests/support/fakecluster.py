@@ -67,6 +67,8 @@ class FakeCluster:
         self.refuse: Callable[[str], Refusal | None] = lambda _: None
         self.delay_s: Callable[[str], float] = lambda _: 0.0  # before it does what is asked
         self.keeps_news = False
+        self.may_use: Final[dict[str, bool]] = {}  # by queue; nobody else
+        self.questions: Final[list[Fields]] = []  # who may use what
         self.keeps_pods = False  # a pod that is deleted is going, and stays
         self._objects: Final[dict[tuple[str, str], Fields]] = {}
         self._news: Final[list[tuple[str, str, Fields | None]]] = []
@@ -158,6 +160,10 @@ class FakeCluster:
         """End nothing."""
 
     def _do(self, kind: str, name: str, sub: str, body: Fields, what: str) -> Answer:
+        if kind == "SubjectAccessReview":
+            self.questions.append(body["spec"])
+            asked = body["spec"]["resourceAttributes"]["name"]
+            return _answer({"status": {"allowed": self.may_use.get(asked, False)}}, 201)
         if kind == "Event":
             self.events.append(body)
             return _answer({"metadata": {"name": "e"}}, 201)
@@ -228,7 +234,10 @@ def _read(request: Request) -> tuple[str, str, str, str]:
     return what, _PLURALS[plural], name, sub
 
 
-_PLURALS: Final = {plural: kind for kind, (plural, _) in _KINDS.items()} | {"events": "Event"}
+_PLURALS: Final = {plural: kind for kind, (plural, _) in _KINDS.items()} | {
+    "events": "Event",
+    "subjectaccessreviews": "SubjectAccessReview",
+}
 
 
 def _merged(old: Any, new: Any) -> Any:

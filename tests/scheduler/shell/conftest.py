@@ -1,7 +1,7 @@
 """A scheduler on an API server in memory, and a clock that runs when told to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -9,8 +9,9 @@ import pytest
 
 from scheduler.policies.registry import Choice, choose
 from scheduler.shell.carry import Carrier
-from scheduler.shell.cycle import Cycle
+from scheduler.shell.cycle import Carries, Cycle
 from scheduler.shell.evict import Evictor
+from scheduler.shell.permission import Carrying, Permissions
 from scheduler.shell.report import Reporter
 from scheduler.shell.suspend import Suspender
 from scheduler.state.live import Live
@@ -20,15 +21,20 @@ from tests.support.fakecluster import FakeCluster
 from trainer_kai.kube.events import EventApi, EventSettings, Recorder
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
+from trainer_kai.settings import Permission
 
 
 class House:
     """All of it."""
 
-    def __init__(self, api: FakeCluster | None = None) -> None:
+    def __init__(self, api: FakeCluster | None = None, permission: Permission = "off") -> None:
         self.api = api or FakeCluster()
         self.metrics = Metrics()
-        self.live = Live(lambda: Terms(now=NOW, default_queue="q", moves_unasked=False))
+        needed = permission == "enforce"
+        self.permission = permission
+        self.live = Live(
+            lambda: Terms(now=NOW, default_queue="q", moves_unasked=False, needs_permission=needed)
+        )
         self.while_planning: Callable[[], None] = lambda: None
         self.began_s: list[float] = []
         """When plans were begun."""
@@ -48,6 +54,20 @@ class House:
         self.suspender = Suspender(client, live, self.recorder, self.cycle.wake, metrics, log)
         evictor = Evictor(client, live, self.suspender, self.recorder, metrics, log)
         self.carrier = Carrier(client, live, evictor.depart, self.cycle, metrics, log)
+
+    def _asking(self) -> tuple[Carries, list[Coroutine[Any, Any, None]]]:
+        if self.permission == "off":
+            return self.carrier, []
+        asking = Permissions(
+            self.api.client,
+            self.live,
+            self.cycle.wake,
+            self.recorder,
+            logger("test"),
+            self.permission,
+        )
+        self.live.on_pairs = asking.needed
+        return Carrying(self.carrier, asking.starts), [asking.run()]
 
     def again_in_this_process(self) -> "House":
         """Lead once more, with what is known, as after the Lease was lost for a moment."""
@@ -86,11 +106,13 @@ class House:
         self.live.on_group = self.reporter.changed
         self.live.on_record = self.suspender.noticed
         self.live.lead()
+        carrier, asking = self._asking()
         works = (
+            *asking,
             self.recorder.run(),
             self.reporter.run(),
             self.suspender.run(),
-            self.cycle.run(self.carrier, self.reporter),
+            self.cycle.run(carrier, self.reporter),
         )
         tasks = [asyncio.create_task(work) for work in works]
         try:

@@ -1,0 +1,219 @@
+"""Whatever way into a queue is taken: who may not use it does not start, and does once he may."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj, Resource
+from e2e.cluster.timeline import State
+from e2e.cluster.trainjobs import Submission
+from e2e.conftest import failed, make_namespace
+from e2e.front.install import PODGROUPS, apply
+from e2e.front.ours import GROUP, QUEUE, groups_in, pods_in
+from e2e.front.runtimes import make_runtime
+from e2e.scheduler.conftest import House, house_on, room_in
+from e2e.scheduler.teams import bare, make_queue
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+_RUNTIME: Final = "torch-distributed"
+_CLOSED: Final = {QUEUE: "closed"}
+_WAYS: Final = (
+    "labelled",
+    "patched",
+    "runtime",
+    "relabelled",
+    "regrouped",
+    "alone",
+    "job",
+    "deployment",
+)
+_WAITING: Final = re.compile(r'trainer_kai_units_waiting\{verdict="ForbiddenQueue"\} (\S+)')
+_SOON_S: Final = 20.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def gated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    """Return a chain of two nodes, with a queue that nobody may use, and one that all may."""
+    settings = {"TRAINER_KAI_QUEUE_PERMISSION": "enforce"}
+    folder = tmp_path_factory.mktemp("gated")
+    async with house_on("test-gated", folder, 2, settings=settings) as house:
+        await make_queue(house.cluster, "closed", 8)
+        for queue in ("closed", "default-queue"):
+            await apply(house.cluster, _role(queue))
+        await apply(house.cluster, _binding("default-queue", "", "system:serviceaccounts"))
+        yield house
+        if failed(request.config):
+            house.cluster.keep_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def yard(gated: House) -> AsyncIterator[str]:
+    """Return a namespace of the test's own in there."""
+    async with room_in(gated) as name:
+        yield name
+
+
+async def test_no_way_leads_into_a_closed_queue(gated: House, yard: str) -> None:
+    """Each of eight waits, with the verdict that says why; a RoleBinding lets all of them start."""
+    cluster = gated.cluster
+    async with cluster.timeline(PODS, PODGROUPS, JOBSETS, namespace=yard) as seen:
+        await _by_trainjobs(cluster, yard)
+        await _by_an_edited_group(cluster, yard)
+        await _by_others(cluster, yard)
+        await seen.until(lambda state: _ways(state) == {*_WAYS}, "there are pods of each")
+        await _until_forbidden(gated, len(_WAYS))
+        await seen.until(lambda state: _verdicts(state) == {"ForbiddenQueue"}, "all are told so")
+        assert [it for it in seen.of(PODS) if "nodeName" in it["spec"]] == []
+
+        await apply(cluster, _binding("closed", yard, f"system:serviceaccounts:{yard}"))
+        await seen.until(lambda state: _ways(state, placed=True) == {*_WAYS}, "all start", _SOON_S)
+        await _until_forbidden(gated, 0)
+        await seen.until(lambda state: _verdicts(state) == {""}, "nobody is told so any more")
+
+
+async def test_who_may_in_every_namespace_starts_at_once(gated: House) -> None:
+    """By a ClusterRoleBinding of the namespace's accounts, though nobody was asked before."""
+    name = "granted"
+    await make_namespace(gated.cluster, name)
+    await apply(gated.cluster, _binding("closed", "", f"system:serviceaccounts:{name}"))
+    began = time.monotonic()
+    async with gated.cluster.timeline(PODS, namespace=name) as seen:
+        await gated.cluster.api.create(bare(name, "alone", "closed", 1))
+        await seen.until(lambda state: _ways(state, placed=True) == {"alone"}, "it starts", 5)
+    assert time.monotonic() - began < 5
+    await gated.cluster.api.kill_pods(name)
+
+
+async def _by_trainjobs(cluster: Cluster, room: str) -> None:
+    """Submit TrainJobs whose labels, or those of what they are made of, name the queue."""
+    await make_runtime(cluster, room, labels=_CLOSED)
+    patches = {"metadata": {"labels": _CLOSED}}
+    given = (
+        Submission("labelled", _RUNTIME, room, 1, 1, labels=_CLOSED),
+        Submission("patched", _RUNTIME, room, 1, 1, patches),
+        Submission("runtime", "own", room, 1, 1, kind="TrainingRuntime"),
+    )
+    for one in given:
+        await cluster.api.create(one.trainjob())
+    suspended = Submission("relabelled", _RUNTIME, room, 1, 1).trainjob()
+    suspended["spec"]["suspend"] = True
+    async with cluster.timeline(JOBSETS, namespace=room) as seen:
+        await cluster.api.create(suspended)
+        await seen.until(
+            lambda state: any(key.name == "relabelled" for key in state), "its JobSet exists"
+        )
+        await cluster.api.merge(JOBSETS, room, "relabelled", {"metadata": {"labels": _CLOSED}})
+        await cluster.api.merge(TRAINJOBS, room, "relabelled", {"spec": {"suspend": False}})
+
+
+async def _by_an_edited_group(cluster: Cluster, room: str) -> None:
+    """Make a group in a queue that is open, and write the other one into it before it is whole."""
+    group = {
+        "apiVersion": PODGROUPS.api_version,
+        "kind": PODGROUPS.kind,
+        "metadata": {"namespace": room, "name": "regrouped"},
+        "spec": {"minMember": 2, "queue": "default-queue"},
+    }
+    await apply(cluster, group)
+    for i in range(2):
+        if i:
+            await cluster.api.merge(PODGROUPS, room, "regrouped", {"spec": {"queue": "closed"}})
+        pod = bare(room, f"regrouped-{i}", "default-queue", 1)
+        pod["metadata"]["annotations"] = {GROUP: "regrouped"}
+        await cluster.api.create(pod)
+
+
+async def _by_others(cluster: Cluster, room: str) -> None:
+    """Make a pod, a Job and a Deployment."""
+    await cluster.api.create(bare(room, "alone", "closed", 1))
+    job = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {"namespace": room, "name": "job"},
+        "spec": {"template": _template(restartPolicy="Never")},
+    }
+    await cluster.api.create(job)
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"namespace": room, "name": "deployment"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "it"}},
+            "template": _template(),
+        },
+    }
+    await cluster.api.request("POST", f"/apis/apps/v1/namespaces/{room}/deployments", deployment)
+
+
+def _template(**spec: str) -> Obj:
+    pod = bare("", "", "closed", 1)
+    labels = {**pod["metadata"]["labels"], "app": "it"}
+    return {"metadata": {"labels": labels}, "spec": {**pod["spec"], **spec}}
+
+
+def _ways(state: State, *, placed: bool = False) -> set[str]:
+    """Return by which ways pods came that are there, or that have a node."""
+    pods = [it for it in pods_in(state) if not placed or "nodeName" in it["spec"]]
+    names = [it["metadata"]["name"] for it in pods]
+    return {way for way in _WAYS if any(name.startswith(way) for name in names)}
+
+
+def _verdicts(state: State) -> set[str]:
+    """Return what groups are told; "" for one that is told nothing."""
+    found = [it.get("status", {}).get("schedulingConditions") for it in groups_in(state)]
+    return {it[-1]["reasons"][-1]["reason"] if it else "" for it in found}
+
+
+async def _until_forbidden(house: House, count: int) -> None:
+    """Wait until so many units wait because of their queue."""
+    url = house.scheduler.ready_url.replace("/readyz", "/metrics")
+    deadline = time.monotonic() + _SOON_S
+    async with aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(url) as response:
+                text = await response.text()
+            found = _WAITING.search(text)
+            said = float(found[1]) if found else -1
+            if said == count:
+                return
+            assert time.monotonic() < deadline, f"{said:g} units are forbidden, not {count}"
+            await asyncio.sleep(0.1)
+
+
+def _role(queue: str) -> Obj:
+    rule = {
+        "apiGroups": ["scheduling.run.ai"],
+        "resources": ["queues"],
+        "resourceNames": [queue],
+        "verbs": ["use"],
+    }
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": _ROLES.kind,
+        "metadata": {"name": f"use-{queue}"},
+        "rules": [rule],
+    }
+
+
+def _binding(queue: str, namespace: str, group: str) -> Obj:
+    """Let a group use a queue, in one namespace or in all."""
+    metadata = {"name": f"use-{queue}-{group.replace(':', '-')}"}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": _RBAC, "kind": _ROLES.kind, "name": f"use-{queue}"},
+        "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": group}],
+    }

@@ -1,0 +1,286 @@
+"""Who may use which queue is asked beside the plans; nobody runs because nobody answered."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.state.permits import Permit
+from tests.scheduler.shell.conftest import House
+from tests.support.clusters import gang, group, made, node, pod, queue
+from tests.support.fakecluster import FakeCluster
+from trainer_kai.api.meta import Key
+from trainer_kai.settings import Permission
+
+PAIR = Key("ns", "q")
+ASKED = "post subjectaccessreviews "
+QUESTION = {
+    "resourceAttributes": {
+        "verb": "use",
+        "group": "scheduling.run.ai",
+        "resource": "queues",
+        "name": "q",
+        "namespace": "ns",
+    },
+    "user": "",
+    "groups": ["system:serviceaccounts:ns"],
+}
+
+
+def house_with(permission: Permission, **may_use: bool) -> House:
+    """Return a scheduler of one node, and who may use what."""
+    api = FakeCluster()
+    api.may_use.update(may_use)
+    api.put(queue(), queue("other"), node("a"))
+    return House(api, permission)
+
+
+def verdict(house: House, name: str = "g") -> str:
+    """Return what a group was told last."""
+    found = house.api.get("PodGroup", name).get("status", {}).get("schedulingConditions")
+    return found[-1]["reasons"][-1]["reason"] if found else ""
+
+
+def silent(what: str) -> int | None:
+    """Refuse to say who may do what."""
+    return 403 if what == ASKED else None
+
+
+def warned(house: House) -> list[str]:
+    """Return of whom it was told that they may not use their queue."""
+    return sorted(of for of, reason in house.events() if reason == "ForbiddenQueue")
+
+
+async def test_it_is_asked_whether_the_namespace_may() -> None:
+    """Once for all of a namespace and a queue, and as the group that all its accounts are in."""
+    house = house_with("enforce", q=True)
+    house.api.put(*gang("g", 2), *gang("h", 2), pod("p"))
+    async with house.leading():
+        await house.passes(30)
+
+    assert house.api.questions == [QUESTION]
+    assert len(house.api.where()) == 5
+
+
+async def test_nobody_is_asked_who_is_off() -> None:
+    """Everything is as if there were no such right."""
+    house = house_with("off")
+    house.api.put(*gang("g", 2))
+    async with house.leading():
+        assert house.api.questions == []
+    assert len(house.api.where()) == 2
+
+
+async def test_who_may_not_never_starts_and_is_told_why() -> None:
+    """Those who may use theirs go on."""
+    house = house_with("enforce", other=True)
+    house.api.put(*gang("g", 2), group("h", minMember=1, queue="other"), pod("h0", "h"), pod("p"))
+    async with house.leading():
+        await house.passes(5)
+
+        assert house.api.where() == {"h0": "a"}
+        assert verdict(house) == "ForbiddenQueue"
+        (told,) = house.api.get("PodGroup", "g")["status"]["schedulingConditions"]
+        assert "namespace ns may not use queue q. It can start when" in told["message"]
+        assert warned(house) == []
+
+
+async def test_who_waits_for_the_first_answer_is_told_nothing() -> None:
+    """It takes as long as a request, and no verdict stands for so short a time."""
+    house = house_with("enforce", q=True)
+    house.api.put(*gang("g", 2))
+    house.api.delay_s = lambda what: 0.2 if what == ASKED else 0
+    async with house.leading():
+        assert house.api.where() == {}
+        await house.passes(1)
+        assert len(house.api.where()) == 2
+    assert not [it for it in house.api.said() if "podgroups/status" in it and verdict(house)]
+
+
+async def test_plans_do_not_wait_for_answers() -> None:
+    """Others start while one is asked for."""
+    house = house_with("enforce", q=True, other=True)
+    house.api.put(group("h", minMember=1, queue="other"), pod("h0", "h"))
+    async with house.leading():
+        house.api.delay_s = lambda what: 4 if what == ASKED else 0
+        house.api.put(*gang("g", 2))
+        house.api.put(group("i", minMember=1, queue="other"), pod("i0", "i"))
+        await house.passes(0.2)
+        assert house.api.where() == {"h0": "a", "i0": "a"}
+        await house.passes(10)
+        assert len(house.api.where()) == 4
+
+
+async def test_a_right_that_is_given_is_seen_within_a_minute() -> None:
+    """And the old reason is told no longer, whatever is in the way now."""
+    house = house_with("enforce")
+    house.api.put(*gang("g", 9))
+    async with house.leading():
+        await house.passes(5)
+        assert verdict(house) == "ForbiddenQueue"
+        house.api.may_use["q"] = True
+        await house.passes(60)
+        assert verdict(house) == "NoCapacity"
+        message = house.api.get("PodGroup", "g")["status"]["schedulingConditions"][-1]["message"]
+        assert "may not use" not in message
+        house.api.put(node("b"))
+        await house.passes(1)
+        assert len(house.api.where()) == 9
+
+
+async def test_a_right_that_is_taken_ends_nothing_that_runs() -> None:
+    """It may be repaired, and does not grow; nothing else begins."""
+    house = house_with("enforce", q=True)
+    house.api.put(*gang("g", 2))
+    async with house.leading():
+        assert len(house.api.where()) == 2
+        house.api.may_use["q"] = False
+        await house.passes(61)
+        house.api.put(*gang("h", 1), pod("more", "g"))
+        await house.passes(2)
+        house.api.delete("Pod", "g0")
+        house.api.put(pod("g0", "g", meta={"uid": "g0-again"}))
+        house.api.put(pod("g2", "g"))
+        await house.passes(2)
+
+        assert len([it for it in house.api.where() if it.startswith(("g", "more"))]) == 2
+        assert "h0" not in house.api.where()
+        assert not [it for it in house.api.said() if it.startswith("delete")]
+
+
+async def test_the_last_answer_holds_while_there_is_none() -> None:
+    """Who might begin yesterday may begin today."""
+    house = house_with("enforce", q=True)
+    house.api.put(*gang("g", 2))
+    async with house.leading():
+        house.api.refuse = silent
+        await house.passes(200)
+        house.api.put(*gang("h", 2))
+        await house.passes(1)
+        assert len(house.api.where()) == 4
+
+
+async def test_who_led_before_has_asked_already() -> None:
+    """What it knew holds until it is asked anew, which is at once."""
+    house = house_with("enforce", q=True)
+    house.api.put(*gang("g", 2))
+    async with house.leading():
+        pass
+    house.api.refuse = silent
+    house.api.put(*gang("h", 2))
+    async with house.again_in_this_process().leading():
+        assert len(house.api.where()) == 4
+        house.api.refuse = lambda _: None
+        house.api.may_use["q"] = False
+        await house.passes(30)
+        assert house.live.cluster.permits == {PAIR: Permit.REFUSED}
+
+
+async def test_who_can_ask_nobody_waits_and_is_told_so() -> None:
+    """Until there is an answer; whoever runs already is left alone."""
+    house = house_with("enforce", q=True)
+    house.api.refuse = silent
+    house.api.put(*gang("g", 2), group("r", minMember=1), pod("r0", "r", node="a"))
+    async with house.leading():
+        await house.passes(300)
+        assert house.api.where() == {"r0": "a"}
+        assert verdict(house) == "ForbiddenQueue"
+        (told,) = house.api.get("PodGroup", "g")["status"]["schedulingConditions"]
+        assert "could not be asked yet" in told["message"]
+        house.api.refuse = lambda _: None
+        await house.passes(20)
+        assert len(house.api.where()) == 3
+
+
+async def test_who_is_gone_is_forgotten() -> None:
+    """A minute after the last one that used a queue."""
+    house = house_with("enforce", q=True)
+    house.api.put(pod("p"))
+    async with house.leading():
+        assert house.live.cluster.permits == {PAIR: Permit.GRANTED}
+        house.api.delete("Pod", "p")
+        await house.passes(125)
+        assert house.live.cluster.permits == {}
+        asked = len(house.api.questions)
+        await house.passes(300)
+        assert len(house.api.questions) == asked
+        house.api.put(pod("p"))
+        await house.passes(1)
+        assert (len(house.api.questions), house.api.where()) == (asked + 1, {"p": "a"})
+
+
+def of_a_trainjob(house: House) -> None:
+    """Make a group that belongs to a TrainJob."""
+    sets = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "j", "uid": "u"}
+    jobs = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "j"}
+    owners = {"ownerReferences": [{**sets, "controller": True}]}
+    own = {"uid": "u", "ownerReferences": [{**jobs, "uid": "t", "controller": True}]}
+    job = {"kind": "Job", "apiVersion": "batch/v1", "name": "j-n-0", "uid": "v", "controller": True}
+    house.api.put(
+        made("TrainJob", "j", {"uid": "t"}, spec={}),
+        made("JobSet", "j", own, spec={}),
+        group("g", minMember=1, meta=owners),
+        pod("g0", "g", meta={"ownerReferences": [job]}),
+    )
+
+
+async def test_warned_and_started() -> None:
+    """Each unit once, however often there is news, a re-asking or a pod made anew."""
+    house = house_with("warn", other=True)
+    of_a_trainjob(house)
+    house.api.put(pod("p"), group("h", minMember=1, queue="other"), pod("h0", "h"))
+    house.api.put(group("e", minMember=1), pod("e0", "e"))
+    async with house.leading():
+        assert len(house.api.where()) == 4
+        for i in range(3):
+            house.cycle.again()
+            house.api.put(pod(f"e{i + 1}", "e"))
+            await house.passes(61)
+        assert len(house.api.where()) == 7
+        assert house.live.cluster.permits == {}
+
+    assert warned(house) == ["Pod p", "PodGroup e", "PodGroup g", "TrainJob j"]
+    (event,) = [it for it in house.api.events if it["involvedObject"]["name"] == "p"]
+    assert event["type"] == "Warning"
+    assert event["message"].startswith(
+        "namespace ns may not use queue q, and it is started all the same"
+    )
+
+
+async def test_a_warning_may_come_late() -> None:
+    """Nobody waits for an answer who starts all the same."""
+    house = house_with("warn")
+    house.api.delay_s = lambda what: 2 if what == ASKED else 0
+    house.api.put(*gang("g", 2))
+    async with house.leading():
+        assert (len(house.api.where()), warned(house)) == (2, [])
+        await house.passes(3)
+        assert warned(house) == ["PodGroup g"]
+
+
+@pytest.mark.parametrize("permission", ["warn", "enforce"])
+async def test_what_is_said_of_a_failure_is_said_once(
+    permission: Permission, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However often it is tried, and of however many."""
+    house = house_with(permission)
+    house.api.refuse = silent
+    house.api.put(*gang("g", 2), group("h", minMember=1, queue="other"), pod("h0", "h"))
+    async with house.leading():
+        await house.passes(300)
+    text = "".join(capsys.readouterr())
+    assert text.count("permission not asked") == 1
+
+
+async def test_who_was_warned_is_forgotten_with_his_group() -> None:
+    """Another one of its name is told anew."""
+    house = house_with("warn")
+    house.api.put(*gang("g", 1))
+    async with house.leading():
+        await house.passes(1)
+        house.api.delete("Pod", "g0")
+        house.api.delete("PodGroup", "g")
+        await house.passes(61)
+        fields: dict[str, Any] = group("g", minMember=1, meta={"uid": "again"})
+        house.api.put(fields, pod("g0", "g", meta={"uid": "again"}))
+        await house.passes(1)
+    assert warned(house) == ["PodGroup g", "PodGroup g"]
