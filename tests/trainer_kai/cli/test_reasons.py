@@ -82,47 +82,6 @@ def webhook_down(scene: Scene) -> None:
     scene.event("TrainJob job", "TrainJobResourcesCreationFailed", said)
 
 
-def over_quota(scene: Scene) -> None:
-    """Have a Job whose pods are refused."""
-    scene.pods("node", 1)
-    scene.event("Job job-node-0", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
-    scene.event("Job other-node-0", "FailedCreate", "not ours", 2027)
-
-
-def counted_and_refused(scene: Scene) -> None:
-    """Have the scheduler count them, too."""
-    over_quota(scene)
-    scene.said(("PodsMissing", "1 of 4 exist"))
-
-
-def told_by_the_scheduler(scene: Scene) -> None:
-    """Have no pods at all, and a scheduler that has heard why."""
-    scene.event("Job job-node-0", "FailedCreate", "violates PodSecurity, in other words")
-    scene.said(
-        ("PodsMissing", "0 of 4 exist. Job job-node-0 cannot make them: violates PodSecurity")
-    )
-
-
-def refused_long_ago(scene: Scene) -> None:
-    """Have a word that its Job would have repeated since."""
-    scene.pods("node", 1)
-    scene.event("Job job-node-0", "FailedCreate", "exceeded quota", 2025)
-
-
-def made_since(scene: Scene) -> None:
-    """Have a pod that was made after others were refused."""
-    labels = {"batch.kubernetes.io/job-name": "job-node-0"}
-    meta = {"creationTimestamp": "2026-01-01T00:00:00Z"}
-    scene.pods("node", 1, labels=labels, meta=meta)
-    scene.event("Job job-node-0", "FailedCreate", "exceeded quota", 2026)
-
-
-def without_a_look_at_jobsets(scene: Scene) -> None:
-    """Have the same, asked by somebody with fewer rights."""
-    over_quota(scene)
-    scene.shelf.forbidden = {"jobsets"}
-
-
 def broken(scene: Scene) -> None:
     """Have three that run, and a fourth that does not find its room again."""
     scene.running("node", 3)
@@ -196,60 +155,6 @@ CASES: Final[list[Case[Change, Told]]] = [
         "a pod on its node says what keeps it",
         pulling,
         (WAITS, "Starting: 1 pod on node-1 does not run yet: ImagePullBackOff: no such image"),
-    ),
-    Case(
-        "pods that were not made say why",
-        over_quota,
-        (
-            WAITS,
-            (
-                "PodsMissing: pods are missing: 1 of 4 exist. Job job-node-0 cannot make them: "
-                "exceeded quota. It goes on when that can be made"
-            ),
-        ),
-    ),
-    Case(
-        "why pods are missing is known to their Job alone",
-        counted_and_refused,
-        (
-            WAITS,
-            (
-                "PodsMissing: 1 of 4 exist. Job job-node-0 cannot make them: "
-                "exceeded quota. It goes on when that can be made"
-            ),
-        ),
-    ),
-    Case(
-        "what the scheduler says of it is enough",
-        told_by_the_scheduler,
-        (
-            WAITS,
-            (
-                "PodsMissing: 0 of 4 exist. Job job-node-0 cannot make them: violates PodSecurity. "
-                "It goes on when that can be made"
-            ),
-        ),
-    ),
-    Case(
-        "an old refusal is not the reason of another shortage",
-        refused_long_ago,
-        (WAITS, "PodsMissing: pods are missing: 1 of 4 exist. Their Jobs make the others"),
-    ),
-    Case(
-        "a refusal is over when a pod was made after it",
-        made_since,
-        (WAITS, "PodsMissing: pods are missing: 1 of 4 exist. Their Jobs make the others"),
-    ),
-    Case(
-        "who may not read JobSets is told of refusals by the names of Jobs",
-        without_a_look_at_jobsets,
-        (
-            WAITS,
-            (
-                "PodsMissing: pods are missing: 1 of 4 exist. Job job-node-0 cannot make them: "
-                "exceeded quota. It goes on when that can be made"
-            ),
-        ),
     ),
     Case(
         "pods that are about to be made say nothing",
