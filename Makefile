@@ -7,7 +7,7 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test unit e2e check format bench bench-chain soak mutants fixtures tables lock clean help
+.PHONY: setup demo test unit e2e check format bench bench-chain soak fuzz mutants fixtures tables lock clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -53,6 +53,9 @@ mutants: setup ## break one rule at a time; each must turn its test red
 
 soak: setup ## random clusters against the reference model, twenty thousand of them
 	TRAINER_KAI_SOAK_SEEDS=20000 $(PYTEST) tests/scheduler/reference
+
+fuzz: setup ## recorded reviews, broken at random, at a real webhook for a minute
+	$(PY) -m tests.webhook.fuzz --seconds 60
 
 bench: setup ## figures, each with a lower bound taken in the same run
 	$(PY) -m e2e.cluster build

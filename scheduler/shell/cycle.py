@@ -29,6 +29,7 @@ from scheduler.state.live import Live
 from scheduler.state.news import ANY, MORE, Topics
 from scheduler.state.orders import Orders, UnitOrders, read_orders
 from scheduler.state.terms import Stray
+from scheduler.state.unmade import Lack
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
 from trainer_kai.metrics import Metrics
@@ -66,6 +67,7 @@ class _Given(NamedTuple):
 
     encoded: Encoded
     leaving: Mapping[Key, Departures]
+    lacks: Mapping[Key, Lack]
     limits: Limits
 
 
@@ -154,7 +156,8 @@ class Cycle:
         encoded = self._live.snapshot()
         self._meanwhile, self._is_stale = {}, False
         self._taken_s = taken_s = self._clock.monotonic_s()
-        given = _Given(encoded, self._live.leaving.now(), self._limits(encoded))
+        live = self._live
+        given = _Given(encoded, live.leaving.now(), live.refusals.lacks, self._limits(encoded))
         made, orders, told = await self._beside(self._decide, given)
         ended_s = self._clock.monotonic_s()
         self._wakes_on = _wakes_on(made)
@@ -176,11 +179,11 @@ class Cycle:
         return Limits(evictable_gpus=self._breaker.left(encoded.snapshot.total[Kind.GPU]))
 
     def _decide(self, given: _Given) -> tuple[Plan, Orders, Told]:
-        encoded, leaving, limits = given
+        encoded, leaving, lacks, limits = given
         with undisturbed():
             made = plan(encoded.snapshot, self._policies, limits)
             orders = read_orders(encoded, made)
-            return made, orders, read_told(encoded, made, orders, leaving)
+            return made, orders, read_told(encoded, made, orders, leaving, lacks)
 
     def _note_withheld(self, count: int) -> None:
         """Say, when it begins, that enough is taken for now."""

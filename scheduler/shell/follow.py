@@ -10,14 +10,15 @@ from scheduler.state.live import Live
 from scheduler.state.news import Topics
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
+from trainer_kai.api.resources import EVENTS, PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.known import Change, What
 from trainer_kai.kube.observed import Observed
-from trainer_kai.kube.request import Target
+from trainer_kai.kube.request import Selection, Target
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.watch import Watch
+from trainer_kai.policy.unmade import FIELDS
 
 __all__ = ["Follower"]
 
@@ -53,6 +54,12 @@ class Follower:
             watch: Watch[Any] = Watch(client, Target(kind.resource), seen)
             health.needs(f"{name} followed", watch.missing)
             run.start(f"watch {name}", self._following(watch, kind))
+        # These only say more of who waits, so nothing waits for them.
+        kind = _Kind(EVENTS, self._live.refusals.tell)
+        refusals: Watch[Any] = Watch(
+            client, Target(EVENTS, selection=Selection(fields=FIELDS)), seen
+        )
+        run.start(f"watch {EVENTS.plural}", self._following(refusals, kind))
 
     def _kinds(self) -> list[_Kind]:
         cluster = self._live.cluster

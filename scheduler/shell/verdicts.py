@@ -1,6 +1,6 @@
 """What a plan says of everybody who waits, by names and in words. Pure; it runs beside the loop."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -10,6 +10,7 @@ from scheduler.core.model import NONE, Ints, Verdict, leaves_of
 from scheduler.state.departures import Departure, waiting_for
 from scheduler.state.encode import Encoded
 from scheduler.state.orders import Orders, Refused
+from scheduler.state.unmade import Lack
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU, GPU, MEMORY
 from trainer_kai.policy.demand import spell
@@ -19,6 +20,7 @@ __all__ = ["QueueNumbers", "QueueUse", "Said", "Told", "read_told"]
 Leaving: TypeAlias = Mapping[Key, Sequence[Departure]]
 
 _NOBODY: Final[Leaving] = MappingProxyType({})
+_NOTHING: Final[Mapping[Key, Lack]] = MappingProxyType({})
 
 # What another node could cure: an autoscaler has to hear of it. Of quotas it must not.
 _OF_CAPACITY: Final = frozenset(
@@ -71,12 +73,19 @@ class Told(NamedTuple):
     queues: Mapping[str, QueueUse]
 
 
-def read_told(encoded: Encoded, made: Plan, orders: Orders, leaving: Leaving = _NOBODY) -> Told:
-    """Return what a plan says; *leaving* are those who go since an earlier one."""
+def read_told(
+    encoded: Encoded,
+    made: Plan,
+    orders: Orders,
+    leaving: Leaving = _NOBODY,
+    lacks: Mapping[Key, Lack] = _NOTHING,
+) -> Told:
+    """Return what a plan says; *leaving* go already, and pods of *lacks* could not be made."""
     queues = encoded.snapshot.queues
     promised = _promised(encoded, made, orders, leaving)
+    waiting = {it.group: _said(encoded, it) for it in orders.unschedulable}
     return Told(
-        units=promised | {it.group: _said(encoded, it) for it in orders.unschedulable},
+        units=promised | waiting | dict(_unmade(waiting, lacks)),
         queues={
             name: QueueUse(
                 _amounts(queues.allocated[row]),
@@ -110,6 +119,19 @@ def _promised(encoded: Encoded, made: Plan, orders: Orders, leaving: Leaving) ->
             has_begun = any(leaf.there for leaf in leaves_of(unit.tree))
             said[key] = Said(Verdict.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ())
     return said
+
+
+def _unmade(waiting: Mapping[Key, Said], lacks: Mapping[Key, Lack]) -> Iterator[tuple[Key, Said]]:
+    """Yield those whose pods are refused; of who has none at all no plan speaks."""
+    for group, lack in lacks.items():
+        said = waiting.get(group)
+        if said is not None and said.verdict == Verdict.PODS_MISSING:
+            sentence = f"{said.sentence}. {lack.why}"
+            yield group, said._replace(sentence=sentence, kai_message=sentence)
+        elif said is None and not lack.exist and lack.least:
+            sentence = f"pods are missing: 0 of {lack.least} exist. {lack.why}"
+            verdict = Verdict.PODS_MISSING
+            yield group, Said(verdict, sentence, verdict.title, sentence, has_begun=False, pods=())
 
 
 def _said(encoded: Encoded, refused: Refused) -> Said:

@@ -36,6 +36,7 @@ from scheduler.state.state import State
 from scheduler.state.stays import is_held, refusal, runs_again
 from scheduler.state.terms import Terms, stamp
 from scheduler.state.totals import use_of
+from scheduler.state.unmade import Refusals
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import EVICTED_BY, RESERVED
@@ -68,6 +69,7 @@ class Live:
         self.members: Final = Members(self.cluster, self._scheduler_name)
         self.leaving: Final = Leaving(self.cluster)
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
+        self.refusals: Final = Refusals(self.cluster, self.members, self._least)
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
         self.on_pairs: Callable[[AbstractSet[Key]], None] | None = None  # told who needs permits
         self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
@@ -160,7 +162,9 @@ class Live:
     def snapshot(self) -> Encoded:
         """Return what a plan is made from; `moved` counts from now on."""
         self._moved = set()
-        encoded = self._state.snapshot(self._terms().now)
+        now = self._terms().now
+        self.refusals.look(now)
+        encoded = self._state.snapshot(now)
         if self.on_pairs is not None:
             self.on_pairs(self._state.pairs)
         return encoded

@@ -1,4 +1,4 @@
-"""Broken reviews for a moment; `python -m tests.webhook.fuzz` sends them for a minute."""
+"""Broken reviews for a moment; `make fuzz` sends them for a minute."""
 
 from tests.webhook.fuzz import fuzz
 

@@ -17,6 +17,7 @@ from trainer_kai.cli.titles import Title
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.errors import Forbidden, NotFound
 from trainer_kai.kube.request import Selection, Target
+from trainer_kai.policy.unmade import FIELDS
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -149,8 +150,7 @@ async def _look_closer(reader: _Reader, found: Found) -> Found:
         of_job = f"involvedObject.kind=TrainJob,involvedObject.name={name},type=Warning"
         found = found._replace(events=await reader.list(EVENTS, namespace, fields=of_job))
     elif Title.PODS_MISSING in titles:
-        of_jobs = "involvedObject.kind=Job,reason=FailedCreate"
-        found = found._replace(events=await reader.list(EVENTS, namespace, fields=of_jobs))
+        found = found._replace(events=await reader.list(EVENTS, namespace, fields=FIELDS))
     evicted = next(evicted_groups(first.units), None)
     if evicted is not None:
         of_group = f"involvedObject.kind=PodGroup,involvedObject.name={evicted.metadata.name}"

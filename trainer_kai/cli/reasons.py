@@ -12,6 +12,7 @@ from trainer_kai.api.event import Event
 from trainer_kai.api.job import JobCounts
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.names import (
+    JOB_NAME,
     LAST_EVICTION,
     LAST_START,
     POD_GROUP,
@@ -19,16 +20,26 @@ from trainer_kai.api.names import (
     STALE_SINCE,
 )
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
-from trainer_kai.api.resources import JOBS
 from trainer_kai.cli.found import LEASE, Found, SeenPod
 from trainer_kai.cli.parts import Heads, Part
 from trainer_kai.cli.titles import VERDICTS, Title
 from trainer_kai.policy.stages import COMPLETE, Edge
+from trainer_kai.policy.unmade import (
+    CANNOT,
+    Made,
+    Unmade,
+    has_made_since,
+    is_recent,
+    is_told_still,
+    owner_of,
+    read_unmade,
+)
 
 __all__ = ["Reason", "event_time", "evicted_at", "moment", "why_part"]
 
 _SILENT: Final = timedelta(minutes=2)  # clocks differ, and a leader renews every few seconds
 _FEW: Final = 3
+_AGAIN: Final = ". It goes on when that can be made"
 
 
 class Reason(NamedTuple):
@@ -67,7 +78,9 @@ def _before_pods(part: Part, heads: Heads, found: Found) -> Reason | None:
     if waits:
         sentence = f"{'; '.join(waits)}. Its pods are made afterwards"
         return Reason(Title.WAITING_FOR_STAGE, sentence)
-    return _missing(part, heads, found)
+    said = _explained(part, found)
+    is_so = said is not None and said.title == Title.PODS_MISSING
+    return said if is_so else _missing(part, heads, found)
 
 
 def _unreached(edges: Iterable[Edge], found: Found) -> Iterator[str]:
@@ -102,23 +115,36 @@ def _missing(part: Part, heads: Heads, found: Found) -> Reason:
     exist = f"pods are missing: {heads.there} of {part.least} exist"
     told = _last_failure(part, found)
     if told:
-        return Reason(Title.PODS_MISSING, f"{exist}. {told}")
+        return Reason(Title.PODS_MISSING, f"{exist}. {told}{_AGAIN}")
     going = f" once {_pods(heads.going)} of it ended" if heads.going else ""
     return Reason(Title.PODS_MISSING, f"{exist}. Their Jobs make the others{going}")
 
 
 def _last_failure(part: Part, found: Found) -> str:
-    """Return what was said last of pods that could not be made."""
-    prefixes = tuple(f"{found.key.name}-{name}-" for name in part.names)
-    told = [
-        it
-        for it in found.events
-        if it.involved_object.kind == JOBS.kind and it.involved_object.name.startswith(prefixes)
-    ]
-    if not told:
-        return ""
-    last = max(told, key=event_time)
-    return f"Job {last.involved_object.name}: {last.message}. It goes on when that can be made"
+    """Return what was said last of pods that could not be made, where that still holds."""
+    pods = [_made(pod) for pod in found.pods]
+    events = filter(None, map(read_unmade, found.events))
+    told = [one for one in events if _is_of(one, part, found) and _holds(one, pods, found)]
+    return str(max(told)) if told else ""
+
+
+def _is_of(one: Unmade, part: Part, found: Found) -> bool:
+    if found.jobset is None:
+        return one.job.name.startswith(tuple(f"{found.key.name}-{it}-" for it in part.names))
+    owner = owner_of(one.job, {found.key: found.jobset})
+    return owner is not None and owner[1].name in part.names
+
+
+def _holds(one: Unmade, pods: list[Made], found: Found) -> bool:
+    if found.jobset is None:  # it may not be read
+        return is_recent(one, found.now) and not has_made_since(one, pods)
+    return is_told_still(one, found.jobset, pods, found.now)
+
+
+def _made(pod: SeenPod) -> Made:
+    meta = pod.metadata
+    counts = not meta.deletion_timestamp and pod.status.phase != "Failed"
+    return Made(meta.labels.get(JOB_NAME, ""), meta.creation_timestamp, counts)
 
 
 def _starting(part: Part, heads: Heads) -> Reason | None:
@@ -193,12 +219,13 @@ def _said(part: Part) -> Reason | None:
 
 
 def _explained(part: Part, found: Found) -> Reason | None:
-    """Return what was said; why pods are missing is known to their Job alone."""
+    """Return what was said; why pods are missing a scheduler does not know, unless it is ours."""
     said = _said(part)
     if said is None or said.title != Title.PODS_MISSING:
         return said
-    told = _last_failure(part, found)
-    return said._replace(sentence=f"{said.sentence}. {told}") if told else said
+    told = "" if CANNOT in said.sentence else _last_failure(part, found)
+    sentence = f"{said.sentence}. {told}" if told else said.sentence
+    return said._replace(sentence=f"{sentence}{_AGAIN if CANNOT in sentence else ''}")
 
 
 def _as_it_is(condition: SchedulingCondition) -> Reason:

@@ -82,19 +82,6 @@ def webhook_down(scene: Scene) -> None:
     scene.event("TrainJob job", "TrainJobResourcesCreationFailed", said)
 
 
-def over_quota(scene: Scene) -> None:
-    """Have a Job whose pods are refused."""
-    scene.pods("node", 1)
-    scene.event("Job job-node-0", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
-    scene.event("Job other-node-0", "FailedCreate", "not ours", 2027)
-
-
-def counted_and_refused(scene: Scene) -> None:
-    """Have the scheduler count them, too."""
-    over_quota(scene)
-    scene.said(("PodsMissing", "1 of 4 exist"))
-
-
 def broken(scene: Scene) -> None:
     """Have three that run, and a fourth that does not find its room again."""
     scene.running("node", 3)
@@ -168,28 +155,6 @@ CASES: Final[list[Case[Change, Told]]] = [
         "a pod on its node says what keeps it",
         pulling,
         (WAITS, "Starting: 1 pod on node-1 does not run yet: ImagePullBackOff: no such image"),
-    ),
-    Case(
-        "pods that were not made say why",
-        over_quota,
-        (
-            WAITS,
-            (
-                "PodsMissing: pods are missing: 1 of 4 exist. Job job-node-0: pods "
-                '"x" is forbidden: exceeded quota. It goes on when that can be made'
-            ),
-        ),
-    ),
-    Case(
-        "why pods are missing is known to their Job alone",
-        counted_and_refused,
-        (
-            WAITS,
-            (
-                "PodsMissing: 1 of 4 exist. Job job-node-0: pods "
-                '"x" is forbidden: exceeded quota. It goes on when that can be made'
-            ),
-        ),
     ),
     Case(
         "pods that are about to be made say nothing",
