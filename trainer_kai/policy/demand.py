@@ -13,7 +13,7 @@ from trainer_kai.api.names import EPHEMERAL_STORAGE, MEMORY
 from trainer_kai.api.pod import PodSpec
 from trainer_kai.api.quantity import Quantity, milli, spell_bytes, spell_milli
 
-__all__ = ["Amounts", "demand", "spell"]
+__all__ = ["Amounts", "demand", "spell", "spelt"]
 
 Amounts = Mapping[str, int]  # resource → thousandths
 
@@ -44,10 +44,11 @@ def demand(spec: PodSpec) -> Amounts:
 
 def spell(amounts: Amounts) -> dict[str, str]:
     """Write amounts as an object would, in order of their names."""
-    return {name: _spelt(name, amounts[name]) for name in sorted(amounts)}
+    return {name: spelt(name, amounts[name]) for name in sorted(amounts)}
 
 
-def _spelt(name: str, thousandths: int) -> str:
+def spelt(name: str, thousandths: int) -> str:
+    """Write one amount as an object would."""
     whole = name in _BYTES and thousandths % 1000 == 0
     return spell_bytes(thousandths // 1000) if whole else spell_milli(thousandths)
 

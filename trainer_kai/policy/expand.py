@@ -24,11 +24,11 @@ from trainer_kai.api.quantity import Quantity, respell
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.runtime import MLPolicy, Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.errors import FieldError
+from trainer_kai.errors import FieldError, Unmet
 from trainer_kai.policy.merge import merge_faults, merged
 from trainer_kai.policy.units import INITIALIZERS
 
-__all__ = ["Expansion", "expand"]
+__all__ = ["Expansion", "counted_by_nodes", "expand", "takes_resources"]
 
 _TRAINER: Final = "trainer"  # the step that trains
 _NODE: Final = "node"  # its container, and with MPI the replicatedJob of the workers
@@ -62,6 +62,20 @@ def expand(job: TrainJob, runtime: Runtime) -> Expansion:
     )
     jobset = JobSet(metadata=_metadata(job, template.metadata), spec=spec)
     return Expansion(jobset, tuple(_faults(job, runtime, spec)))
+
+
+def counted_by_nodes(job: TrainJob, runtime: Runtime) -> int | None:
+    """Return the place of the replicatedJob whose pods numNodes of a TrainJob counts."""
+    trainer = job.spec.trainer
+    if trainer is None or trainer.num_nodes is None:
+        return None
+    return _scaled(runtime.spec.template.spec.replicated_jobs, runtime.spec.ml_policy)
+
+
+def takes_resources(job: ReplicatedJob, place: int, runtime: Runtime) -> bool:
+    """Say whether resourcesPerNode is meant for the container at a place."""
+    containers = job.template.spec.template.spec.containers
+    return _takes_resources(job, runtime.spec.ml_policy) and place == _place(containers)
 
 
 def _metadata(job: TrainJob, template: TemplateMeta) -> Meta:
@@ -216,6 +230,13 @@ def _is_same(one: ContainerPort, other: ContainerPort) -> bool:
     return one.container_port == other.container_port or one.name == other.name
 
 
+def _has_twins(ports: Sequence[ContainerPort]) -> bool:
+    """Say whether Trainer takes any two for one, without comparing each with each."""
+    numbers = {port.container_port for port in ports}
+    names = {port.name for port in ports}
+    return min(len(numbers), len(names)) < len(ports)
+
+
 def _with_container(pod: PodSpec, at: int, container: Container) -> PodSpec:
     containers = (*pod.containers[:at], container, *pod.containers[at + 1 :])
     return replace(pod, containers=containers)
@@ -273,8 +294,7 @@ def _faults(job: TrainJob, runtime: Runtime, spec: JobSetSpec) -> Iterator[Field
 def _port_faults(job: ReplicatedJob) -> Iterator[FieldError]:
     pod = job.template.spec.template.spec
     for container in (*pod.init_containers, *pod.containers):
-        ports = container.ports
-        if any(_is_same(port, other) for i, port in enumerate(ports) for other in ports[:i]):
+        if _has_twins(container.ports):
             message = (
                 f"container {container.name!r} of the runtime's {job.name!r} has two ports of one "
                 "number or without a name, which Trainer takes for one; the JobSet is refused"
@@ -297,7 +317,7 @@ def _trainer_faults(
     if trainer.resources_per_node and all(_place(pod.containers) is None for pod in pods):
         message = "nobody gets them: the runtime has no mlPolicy, or no container"
         message += f" {_NODE!r} in a replicatedJob that is labelled {ANCESTOR_STEP}={_TRAINER}"
-        yield FieldError("spec.trainer.resourcesPerNode", message)
+        yield Unmet("spec.trainer.resourcesPerNode", message)
 
 
 def _node_faults(
@@ -311,4 +331,4 @@ def _node_faults(
     elif _scaled(jobs, policy) is None and not (as_node and nodes == 1):
         mpi = policy is not None and policy.mpi is not None
         what = f"called {_NODE!r}" if mpi else f"labelled {ANCESTOR_STEP}={_TRAINER}"
-        yield FieldError(path, f"has no effect: the runtime has no replicatedJob {what}")
+        yield Unmet(path, f"has no effect: the runtime has no replicatedJob {what}")

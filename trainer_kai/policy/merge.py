@@ -6,6 +6,7 @@ carry count. The API server drops the others, or refuses them.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -92,10 +93,17 @@ def _unpatchable(
     value: msgspec.Struct, patchable: Iterable[str], path: str
 ) -> Iterator[FieldError]:
     """Tell which other fields are set, as far as that can be seen."""
-    empty = msgspec.convert({"name": ""}, type(value))
-    for field in msgspec.structs.fields(value):
-        if field.name not in patchable and getattr(value, field.name) != getattr(empty, field.name):
-            yield FieldError(f"{path}.{field.encode_name}", "no patch can set this field")
+    for name, spelling, empty in _fields(type(value)):
+        if name not in patchable and getattr(value, name) != empty:
+            yield FieldError(f"{path}.{spelling}", "no patch can set this field")
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """Return what the fields of a struct are called, in objects too, and what they are unset."""
+    empty = msgspec.convert({"name": ""}, kind)
+    fields = msgspec.structs.fields(kind)
+    return tuple((it.name, it.encode_name, getattr(empty, it.name)) for it in fields)
 
 
 def _job(base: ReplicatedJob, over: ReplicatedJob) -> ReplicatedJob:

@@ -154,8 +154,21 @@ def _waiting(names: str, count: int) -> str:
 
 def _circular(edges: list[Edge]) -> frozenset[str]:
     """Return who waits, through others, for itself."""
-    followers = {edge.before: {e.after for e in edges if e.before == edge.before} for edge in edges}
-    return frozenset(name for name in followers if name in reached(followers[name], edges))
+    followers: dict[str, set[str]] = {}
+    for edge in edges:
+        followers.setdefault(edge.before, set()).add(edge.after)
+    return frozenset(name for name in followers if name in _behind(name, followers))
+
+
+def _behind(name: str, followers: Mapping[str, set[str]]) -> set[str]:
+    """Return all that begins after one."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        more = followers.get(waiting.pop(), set()) - found
+        found |= more
+        waiting += more
+    return found
 
 
 def reached(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.support.case import Case, ids
+from tests.support.work import work
 from trainer_kai.api.container import Container
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
@@ -352,3 +353,11 @@ def test_what_comes_to_nothing(case: Case[tuple[Obj, Obj], list[str]]) -> None:
     spec, runtime = case.given
 
     assert [str(fault) for fault in expanded({"spec": spec}, runtime).faults] == case.want
+
+
+def test_ports_are_not_compared_each_with_each() -> None:
+    """Admission reads other people's runtimes, and all others wait meanwhile."""
+    many = [{"containerPort": i + 1, "name": f"p{i}"} for i in range(1000)]
+    whole = runtime_of(replicated("node", listening("node", *many), step="trainer"))
+
+    assert work(lambda: expanded({"spec": {"trainer": {}}}, whole)) < 100 * len(many)

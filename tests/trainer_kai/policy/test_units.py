@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
+from tests.support.work import work
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
@@ -355,3 +356,28 @@ def test_no_outline_raises(data: st.DataObject) -> None:
     for staged in (False, True):
         plan = outline(of, OURS, staged=staged)
         assert all(str(finding) for finding in plan.findings)
+
+
+NUMBERS = range(32)
+MANY = [
+    Case("who begin at the start", jobset(*(rjob(f"j{i}") for i in range(64))), 500_000),
+    Case(
+        "who begin after all initializers",
+        jobset(
+            *(init(DATA) | {"name": f"i{i}"} for i in NUMBERS),
+            *(rjob(f"j{i}", *(f"i{k} Complete" for k in NUMBERS[:20])) for i in NUMBERS),
+        ),
+        1_500_000,
+    ),
+    Case(
+        "one after another",
+        jobset(rjob("j0"), *(rjob(f"j{i}", f"j{i - 1} Complete") for i in range(1, 64))),
+        1_000_000,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MANY, ids=ids)
+def test_as_many_as_are_planned_take_a_moment(case: Case[JobSet, int]) -> None:
+    """A million instructions are about 10 ms, in which all others wait."""
+    assert work(lambda: outline(case.given, OURS)) < case.want

@@ -1,0 +1,172 @@
+"""Whether what a JobSet says can be meant: names that exist, wishes, amounts that pods can have.
+
+The API server refuses pods whose amounts break its rules, and their Jobs are tried for ever.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from trainer_kai.api.container import Container, Resources
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.names import (
+    GPU,
+    GPU_FRACTION,
+    GPU_MEMORY,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+)
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.quantity import QuantityError, is_whole, milli
+from trainer_kai.api.topology import TopologySpec
+from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
+from trainer_kai.policy.finding import Code, Finding
+from trainer_kai.policy.lint.room import Near
+from trainer_kai.policy.lint.subject import pod_path
+
+__all__ = ["amount_faults", "near", "priority_faults", "topology_faults", "wish_faults"]
+
+_TOLD: Final = 5  # names in a message
+_NATIVE: Final = "kubernetes.io/"
+
+
+def wish_faults(jobset: JobSet) -> Iterator[Finding]:
+    """Yield the wishes that cannot be meant, and are left out; the queue is somebody else's."""
+    meta = jobset.metadata
+    faults = [
+        *label_wish_faults(meta.labels, "metadata.labels"),
+        *annotation_wish_faults(meta.annotations, "metadata.annotations"),
+    ]
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        path = f"spec.replicatedJobs[{i}].template"
+        faults += annotation_wish_faults(
+            job.template.metadata.annotations, f"{path}.metadata.annotations"
+        )
+        pods = job.template.spec.template.metadata
+        faults += annotation_wish_faults(
+            pods.annotations, f"{path}.spec.template.metadata.annotations"
+        )
+    for fault in faults:
+        if not fault.path.endswith(f"[{QUEUE}]"):
+            yield Finding(fault.path, f"{fault.message}; it is ignored", code=Code.NOT_UNDERSTOOD)
+
+
+def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
+    """Yield the classes that there are not; no pod is made of a template that names one."""
+    name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
+    right = _right(known)
+    if name and name not in known:
+        message = f"there is no PriorityClass {name!r}, so it counts for nothing; {right}"
+        path = f"metadata.labels[{PRIORITY_CLASS_NAME}]"
+        yield Finding(path, message, code=Code.UNKNOWN_PRIORITY)
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        name = job.template.spec.template.spec.priority_class_name
+        if name and name not in known:
+            message = f"there is no PriorityClass {name!r}, so no pod can be made; {right}"
+            path = f"{pod_path(i)}.priorityClassName"
+            yield Finding(path, message, blocks=True, code=Code.UNKNOWN_PRIORITY)
+
+
+def topology_faults(
+    notes: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
+) -> Iterator[Finding]:
+    """Yield the topology and the levels that there are not."""
+    name = notes.get(TOPOLOGY)
+    if not name:
+        return
+    topology = known.get(name)
+    if topology is None:
+        message = f"there is no Topology {name!r}; {_right(known)}"
+        yield Finding(f"{path}[{TOPOLOGY}]", message, code=Code.UNKNOWN_TOPOLOGY)
+        return
+    for note in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
+        level = notes.get(note)
+        if level and _depth(topology, level) is None:
+            levels = ", ".join(it.node_label for it in topology.levels) or "none"
+            message = f"topology {name} has no level {level!r}; its levels are {levels}"
+            yield Finding(f"{path}[{note}]", message, code=Code.UNKNOWN_TOPOLOGY)
+
+
+def near(
+    notes: Mapping[str, str], path: str, known: Mapping[str, TopologySpec] | None
+) -> Near | None:
+    """Return in which domain pods must be together; None where nothing of it is known."""
+    name, level = notes.get(TOPOLOGY), notes.get(TOPOLOGY_REQUIRED)
+    topology = known.get(name) if known and name else None
+    depth = _depth(topology, level) if topology and level else None
+    if topology is None or depth is None or not name or not level:
+        return None
+    labels = tuple(it.node_label for it in topology.levels[: depth + 1])
+    return Near(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels)
+
+
+def amount_faults(jobset: JobSet) -> Iterator[Finding]:
+    """Yield the amounts for which the API server refuses pods, and the Jobs that make them."""
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        template = job.template.spec.template
+        notes = template.metadata.annotations
+        shares = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in notes), None)
+        for kind, containers in (
+            ("containers", template.spec.containers),
+            ("initContainers", template.spec.init_containers),
+        ):
+            for j, container in enumerate(containers):
+                path = f"{pod_path(i)}.{kind}[{j}].resources"
+                yield from _of_container(container, path)
+                if shares and GPU in container.resources.limits:
+                    message = f"beside the annotation {shares} whole GPUs count for nothing"
+                    message += "; remove one of them"
+                    yield Finding(f"{path}.limits[{GPU}]", message, code=Code.WRONG_AMOUNT)
+
+
+def _of_container(container: Container, path: str) -> Iterator[Finding]:
+    resources = container.resources
+    for field, amounts in (("limits", resources.limits), ("requests", resources.requests)):
+        for name in amounts:
+            fault = _fault(resources, field, name)
+            if fault:
+                message = f"{fault}; no pod can be made as it is"
+                where = f"{path}.{field}[{name}]"
+                yield Finding(where, message, blocks=True, code=Code.WRONG_AMOUNT)
+
+
+def _fault(resources: Resources, field: str, name: str) -> str | None:
+    """Say what is wrong with one amount, and what would be right."""
+    quantity = (resources.limits if field == "limits" else resources.requests)[name]
+    try:
+        amount = milli(quantity)
+        limit = milli(resources.limits[name]) if name in resources.limits else None
+    except QuantityError as error:
+        return str(error)
+    if amount < 0:
+        return f"{quantity} must not be negative"
+    is_extended = "/" in name and _NATIVE not in name
+    if is_extended and not is_whole(quantity):
+        right = f", or the annotation {GPU_FRACTION} for a part of one" if name == GPU else ""
+        return f"{quantity} must be a whole number{right}"
+    if field == "limits":
+        return None
+    if is_extended and amount != limit:
+        return (
+            f"{quantity} must be the limit as well, which is {resources.limits.get(name, 'none')}"
+        )
+    if limit is not None and amount > limit:
+        return f"{quantity} must not be above the limit, which is {resources.limits[name]}"
+    return None
+
+
+def _depth(topology: TopologySpec, level: str) -> int | None:
+    for i, it in enumerate(topology.levels):
+        if level in {it.node_label, it.alias}:
+            return i
+    return None
+
+
+def _right(known: Mapping[str, object]) -> str:
+    names: Sequence[str] = sorted(known)
+    if not names:
+        return "there is none"
+    more = len(names) - _TOLD
+    return f"there is {', '.join(names[:_TOLD])}" + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,67 @@
+"""How much is looked at for one TrainJob: all others wait meanwhile.
+
+Sizes are known before anything is walked, so what is too large is told without being looked at. A
+question that would take too long is not answered, and then nothing is said: all answers are upper
+bounds, and no answer is one too.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from trainer_kai.api.affinity import Affinity
+from trainer_kai.api.container import Container
+from trainer_kai.api.jobset import JobSetSpec
+from trainer_kai.api.pod import PodSpec
+
+__all__ = ["MOST_PARTS", "Patience", "parts"]
+
+MOST_PARTS = 25_000
+_CONTAINER = 20  # so much work as that many ports
+_AMOUNT = 10
+
+
+class Patience:
+    """How many steps may still be taken."""
+
+    def __init__(self, steps: int = 40_000) -> None:
+        self._left = steps
+
+    def takes(self, steps: int) -> bool:
+        """Say whether there is time for so many steps more, and take them."""
+        if steps > self._left:
+            return False
+        self._left -= steps
+        return True
+
+
+def parts(specs: Iterable[JobSetSpec]) -> int:
+    """Return how many parts there are to be walked; above the most it is not counted further."""
+    count = 0
+    for spec in specs:
+        for job in spec.replicated_jobs:
+            for more in _of_pod(job.template.spec.template.spec):
+                count += more
+                if count > MOST_PARTS:
+                    return count
+    return count
+
+
+def _of_pod(pod: PodSpec) -> Iterator[int]:
+    yield _CONTAINER + len(pod.volumes) + len(pod.node_selector) + len(pod.tolerations)
+    yield len(pod.scheduling_gates)
+    yield from map(_of_container, (*pod.init_containers, *pod.containers))
+    if pod.affinity is not None:
+        yield from _of_affinity(pod.affinity)
+
+
+def _of_container(container: Container) -> int:
+    resources = container.resources
+    amounts = len(resources.requests) + len(resources.limits)
+    return _CONTAINER + len(container.ports) + _AMOUNT * amounts
+
+
+def _of_affinity(affinity: Affinity) -> Iterator[int]:
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    for term in required.node_selector_terms if required else ():
+        yield 1
+        for wish in (*term.match_expressions, *term.match_fields):
+            yield 4 + len(wish.values)
