@@ -65,7 +65,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "clocks": check_clocks,
     "queues": check_queues,
     "default queue": check_default_queue,
-    "queues that are named": check_named_queues,
+    "named queues": check_named_queues,
     "priority classes": check_classes,
     "nodes": check_nodes,
 }

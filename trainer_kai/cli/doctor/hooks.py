@@ -45,7 +45,7 @@ def check_order(facts: Facts) -> Iterator[Finding]:
         right = f"a name after {own}: its webhook looks at the scheduler name that ours writes"
         yield warning(check, f"{listed(early)} is called before {own}", right)
     if not late and not early:
-        yield ok(check, f"{own} is called after JobSet's webhook and before other schedulers'")
+        yield ok(check, f"{own} is called after JobSet's and before other schedulers'")
 
 
 def live_hooks(facts: Facts) -> list[tuple[Hook, Obj]]:

@@ -114,7 +114,7 @@ def check_runtime_field(facts: Facts) -> Iterator[Finding]:
         is_so = f"{short} is gone, and {listed(noted)} had it: their TrainJobs go elsewhere"
         yield fault(check, is_so, right)
     else:
-        yield ok(check, f"by label only: {short} is not installed, and nobody uses it")
+        yield ok(check, "by label only; nobody uses the field, which is not installed")
 
 
 def _serves(crd: Obj | None, version: str) -> bool:

@@ -155,7 +155,7 @@ def check_clocks(facts: Facts) -> Iterator[Finding]:
     elif abs(skew_s) > _WARN_S:
         yield warning(check, f"that of this machine is {_apart(-skew_s)} the API server's", right)
     else:
-        yield ok(check, "no two are more than a few seconds apart")
+        yield ok(check, "none is far off")
 
 
 def is_doubtful(lease: Lease, now: datetime) -> bool:

@@ -346,8 +346,10 @@ async def _looked_again(asking: Asking, facts: Facts) -> Facts:
         return facts
     clock = asking.client.clock
     await clock.sleep(_RENEWED_S)
-    leases = await asking.every(LEASES, facts.site.namespace)
-    rivals = await asking.every(LEASES, "", _of_rivals(facts.site))
+    leases, rivals = await asyncio.gather(
+        asking.every(LEASES, facts.site.namespace),
+        asking.every(LEASES, "", _of_rivals(facts.site)),
+    )
     changed = {
         it.metadata.uid
         for it in (*_those(leases), *_those(rivals))

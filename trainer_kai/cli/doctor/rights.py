@@ -32,7 +32,7 @@ def _judged(check: str, facts: Facts, name: str, number: int) -> Finding:
     lacking = known(facts.lacking[name])
     if lacking:
         return fault(check, f"{where} may not {listed(map(_named, lacking), 3)}", _APPLY)
-    return ok(check, f"{where} may do all {number} things that it does")
+    return ok(check, f"{where} has all {number}")
 
 
 def _named(right: Right) -> str:

@@ -31,7 +31,11 @@ def check_queues(facts: Facts) -> Iterator[Finding]:
         yield fault(check, "there is none", "at least one: manifests/base/queues has two")
         return
     if strays:
-        yield fault(check, listed(strays, 2), "they take nobody until that is mended")
+        yield fault(
+            check,
+            listed(strays, 2),
+            "parents that exist, and no circle: until then these take nobody",
+        )
     above = [text for it in queues.values() for text in _above(it, queues)]
     inside = [text for it in queues.values() for text in _inside(it)]
     if above or inside:
@@ -55,7 +59,7 @@ def check_default_queue(facts: Facts) -> Iterator[Finding]:
 
 def check_named_queues(facts: Facts) -> Iterator[Finding]:
     """Say whether queues that somebody names take him."""
-    check, queues = "queues that are named", {it.metadata.name: it for it in known(facts.queues)}
+    check, queues = "named queues", {it.metadata.name: it for it in known(facts.queues)}
     rows, by_name = QueueRows(queues), dict[str, list[str]]()
     for group in known(facts.groups):
         by_name.setdefault(group.queue, []).append(f"PodGroup {group.name}")
@@ -64,7 +68,7 @@ def check_named_queues(facts: Facts) -> Iterator[Finding]:
             by_name.setdefault(meta.labels[QUEUE], []).append(f"namespace {meta.name}")
     barred = {name: bar for name in sorted(by_name) if (bar := rows.bar(name)) is not None}
     if not barred:
-        yield ok(check, f"{len(by_name)} by groups and namespaces, and they take them")
+        yield ok(check, f"{len(by_name)} by groups and namespaces, which take them")
         return
     said = [f"{bar.message} (named by {listed(by_name[it], 2)})" for it, bar in barred.items()]
     yield warning(check, listed(said, 2), "such a queue, or another label: until then they wait")

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _OURS: Final = ("kai.scheduler/", "trainer-kai.dev/", POD_GROUP)
-_LOG: Final = "what it says, and its log: a TrainJob is refused as this was"
+_LOG: Final = "what it asks for, or what its log says: TrainJobs are refused as this one is"
 
 
 def check_jobset(facts: Facts) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     Case(
         "a queue that is named and missing",
         (
-            "queues that are named",
+            "named queues",
             sound()._replace(
                 groups=[Group("a/pg", "gone")],
                 namespaces=[Meta(name="a", labels={"kai.scheduler/queue": "gone"})],
