@@ -69,6 +69,7 @@ class Facts(NamedTuple):
     version: Fact[Obj] = NOT_ASKED
     definitions: Mapping[str, Fact[Obj | None]] = {}
     configurations: Fact[Sequence[Obj]] = NOT_ASKED  # of both kinds, as they are listed
+    policies: Fact[Sequence[Obj]] = NOT_ASKED  # MutatingAdmissionPolicies
     secret: Fact[Obj | None] = NOT_ASKED
     noted_runtimes: Fact[Sequence[str]] = NOT_ASKED  # that were written with the queue as a field
     namespaces: Fact[Sequence[Meta]] = NOT_ASKED

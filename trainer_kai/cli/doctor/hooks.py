@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from trainer_kai.api.names import JOBSET
 from trainer_kai.cli.doctor.expected import Configuration, Hook
 from trainer_kai.cli.doctor.facts import Facts, Obj, at, listed, name_of
-from trainer_kai.cli.doctor.finding import Finding, fault, known, ok, warning
+from trainer_kai.cli.doctor.finding import Finding, Unread, fault, known, ok, warning
 
 __all__ = ["check_configurations", "check_order", "covers", "live_hooks"]
 
@@ -18,9 +18,14 @@ _MUTATING: Final = "MutatingWebhookConfiguration"
 def check_configurations(facts: Facts) -> Iterator[Finding]:
     """Say for each of our configurations whether it is what the manifests say."""
     found = known(facts.configurations)
+    policies = () if isinstance(facts.policies, Unread) else facts.policies
     for wanted in facts.manifests.configurations:
         there = next((it for it in found if _is(it, wanted)), None)
-        yield _judged(wanted, there)
+        if there is None and any(name_of(it) == wanted.name for it in policies):
+            check, is_so = _check(wanted), f"none: the policy {wanted.name} is in their place"
+            yield ok(check, is_so)
+        else:
+            yield _judged(wanted, there)
 
 
 def check_order(facts: Facts) -> Iterator[Finding]:
@@ -86,7 +91,7 @@ def _is(found: Obj, wanted: Configuration) -> bool:
 
 
 def _judged(wanted: Configuration, there: Obj | None) -> Finding:
-    check = f"{'mutating' if wanted.kind == _MUTATING else 'validating'} webhooks"
+    check = _check(wanted)
     if there is None:
         why = "nobody is injected" if wanted.kind == _MUTATING else "nothing is judged"
         return fault(check, f"there is no {wanted.kind} {wanted.name}: {why}", _APPLY)
@@ -103,6 +108,10 @@ def _judged(wanted: Configuration, there: Obj | None) -> Finding:
         right = f"{_APPLY}, unless that is what you want"
         return warning(check, f"{wanted.name}, {listed(other, 2)}", right)
     return ok(check, f"{wanted.name} has its {len(pairs)} webhooks, as the manifests say")
+
+
+def _check(wanted: Configuration) -> str:
+    return f"{'mutating' if wanted.kind == _MUTATING else 'validating'} webhooks"
 
 
 def _faults(wanted: Hook, hook: Obj) -> Iterator[str]:

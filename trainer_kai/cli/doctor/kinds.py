@@ -10,7 +10,7 @@ from trainer_kai.cli.doctor.expected import Definition
 from trainer_kai.cli.doctor.facts import Facts, Obj, at, listed
 from trainer_kai.cli.doctor.finding import CannotTell, Finding, fault, known, ok, unknown, warning
 from trainer_kai.cli.doctor.schema import fields_of, missing_from
-from trainer_kai.cli.doctor.tried import mode_of
+from trainer_kai.cli.doctor.tried import has_kai
 
 __all__ = [
     "JOBSET_DEFINITIONS",
@@ -70,12 +70,14 @@ def check_definitions(facts: Facts) -> Iterator[Finding]:
         plural, _, _ = wanted.name.partition(".")
         check = f"kind {plural}"
         try:
-            yield _complete(check, wanted, known(facts.definitions[wanted.name]), mode_of(facts))
+            yield _complete(
+                check, wanted, known(facts.definitions[wanted.name]), beside_kai=has_kai(facts)
+            )
         except CannotTell as error:
             yield unknown(check, error)
 
 
-def _complete(check: str, wanted: Definition, crd: Obj | None, mode: str) -> Finding:
+def _complete(check: str, wanted: Definition, crd: Obj | None, *, beside_kai: bool) -> Finding:
     if crd is None:
         return fault(check, f"there is no definition {wanted.name}", _CRDS)
     version = _version(crd, wanted.version)
@@ -88,8 +90,8 @@ def _complete(check: str, wanted: Definition, crd: Obj | None, mode: str) -> Fin
     is_ours = any(it in rules for it in wanted.rules)
     if dropped:
         is_so = f"{listed(dropped)} is dropped when it is written"
-        right = _CRDS if mode != "external" else "KAI v0.17, which has all that we write"
-        return (warning if mode == "external" else fault)(check, is_so, right)
+        right = "KAI v0.17, which has all that we write" if beside_kai else _CRDS
+        return (warning if beside_kai else fault)(check, is_so, right)
     if is_ours and not rules.issuperset(wanted.rules):
         return warning(check, "ours, but of another version: rules are missing", _CRDS)
     return ok(check, "ours, complete" if is_ours else "of a KAI, complete")

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from trainer_kai.api.lease import Lease
-from trainer_kai.api.names import KUEUE_QUEUE
+from trainer_kai.api.names import DEFAULT_QUEUE, KUEUE_QUEUE, SCHEDULER_NAME
 from trainer_kai.cli.doctor.facts import Facts, Obj, at, listed, name_of
 from trainer_kai.cli.doctor.finding import (
     CannotTell,
@@ -21,7 +21,8 @@ from trainer_kai.cli.doctor.finding import (
     warning,
 )
 from trainer_kai.cli.doctor.rights import SCHEDULER
-from trainer_kai.cli.doctor.tried import mode_of
+from trainer_kai.cli.doctor.settled import ELSEWHERE, containers_of, settings_of
+from trainer_kai.cli.doctor.tried import POLICY, has_kai, mode_of
 
 __all__ = [
     "check_clocks",
@@ -35,7 +36,11 @@ __all__ = [
 
 _PODGROUPER: Final = "trainer-kai-podgrouper"
 _USUAL_S: Final = 15
-_SHARED: Final = ("MODE", "SCHEDULER_NAME", "DEFAULT_QUEUE")  # settings that all have to be told
+_SHARED: Final = {  # settings that all have to be told alike, and what they are else
+    "MODE": "bundled",
+    "SCHEDULER_NAME": SCHEDULER_NAME,
+    "DEFAULT_QUEUE": DEFAULT_QUEUE,
+}
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
 
@@ -45,7 +50,7 @@ def check_processes(facts: Facts) -> Iterator[Finding]:
     check, found = "processes", {name_of(it): it for it in known(facts.deployments)}
     ours = [found[name] for name in facts.manifests.deployments if name in found]
     missing = [name for name in facts.manifests.deployments if name not in found]
-    if SCHEDULER in missing and mode_of(facts) == "external":
+    if SCHEDULER in missing and has_kai(facts):
         missing.remove(SCHEDULER)
     short = [f"{name_of(it)} has {_ready(it)} of {_wanted(it)} ready" for it in ours if _lags(it)]
     dead = [name_of(it) for it in ours if _wanted(it) and not _ready(it)]
@@ -70,18 +75,18 @@ def check_mode(facts: Facts) -> Iterator[Finding]:
     """Say who binds, and whether all have been told the same."""
     check, mode = "mode", mode_of(facts)
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    told = {name_of(it): _settings(it) for it in deployments if _is_ours(it, facts)}
-    for name in _SHARED:
-        values = {who: settings.get(name, "") for who, settings in told.items()}
-        if len(set(values.values())) > 1:
-            said = listed(f"{who} {value or 'nothing'}" for who, value in sorted(values.items()))
+    told = {name_of(it): settings_of(it) for it in deployments if _is_ours(it, facts)}
+    for name, usual in _SHARED.items():
+        values = {who: settings.get(name, usual) for who, settings in told.items()}
+        if len(set(values.values()) - {ELSEWHERE}) > 1:
+            said = listed(f"{value} to {who}" for who, value in sorted(values.items()))
             yield fault(check, f"TRAINER_KAI_{name} is {said}", "the same for all of them")
             return
     if not mode:
         raise CannotTell("no dry run was answered")
-    if mode == "external" and not isinstance(facts.leases, Unread) and _alive(SCHEDULER, facts):
+    if mode != "bundled" and not isinstance(facts.leases, Unread) and _alive(SCHEDULER, facts):
         right = "the same mode for all processes, or no scheduler of ours"
-        yield fault(check, "the webhook is told external, and our scheduler leads", right)
+        yield fault(check, f"it is {mode}, and our scheduler leads", right)
         return
     who = "our scheduler binds" if mode == "bundled" else "the KAI that is there binds"
     yield ok(check, f"{mode}: {who}")
@@ -91,8 +96,8 @@ def check_leases(facts: Facts) -> Iterator[Finding]:
     """Say who leads podgroupers and schedulers, and whether it goes on."""
     for name in (_PODGROUPER, SCHEDULER):
         check = f"lease of {name.removeprefix('trainer-kai-')}"
-        if name == SCHEDULER and mode_of(facts) == "external":
-            yield ok(check, "not needed: a KAI schedules")
+        if mode_of(facts) == POLICY or (name == SCHEDULER and has_kai(facts)):
+            yield ok(check, "not needed: a KAI does that")
             continue
         try:
             yield _held(check, name, facts)
@@ -117,15 +122,15 @@ def _held(check: str, name: str, facts: Facts) -> Finding:
 
 def check_rivals(facts: Facts) -> Iterator[Finding]:
     """Say whether somebody else schedules for the same pods; beside a KAI somebody has to."""
-    check, name, mode = "another scheduler", facts.site.scheduler_name, mode_of(facts)
+    check, name, beside = "another scheduler", facts.site.scheduler_name, has_kai(facts)
     alive = [it for it in known(facts.rivals) if _is_alive(it, facts)]
     said = listed(f"{it.metadata.key} is held by {it.spec.holder_identity}" for it in alive)
-    if alive and mode == "external":
+    if alive and beside:
         yield ok(check, f"the KAI that binds: {said}")
     elif alive:
         right = "one scheduler of a name: stop that one, or set mode external"
         yield fault(check, f"{said}: it schedules as {name}, too", right)
-    elif mode == "external":
+    elif beside:
         right = f"a KAI that runs: a live Lease called {name}"
         yield warning(check, f"nobody holds a Lease called {name}: who binds?", right)
     else:
@@ -235,25 +240,6 @@ def _lags(deployment: Obj) -> bool:
     return _ready(deployment) < _wanted(deployment)
 
 
-def _containers(deployment: Obj) -> list[Obj]:
-    return list(at(deployment, "spec", "template", "spec", "containers") or ())
-
-
 def _images(deployment: Obj) -> Iterator[str]:
-    for container in _containers(deployment)[:1]:
+    for container in containers_of(deployment)[:1]:
         yield str(container.get("image"))
-
-
-def _settings(deployment: Obj) -> Mapping[str, str]:
-    """Return what a process is told by its environment or by flags, of what all are told."""
-    found: dict[str, str] = {}
-    for container in _containers(deployment)[:1]:
-        for variable in container.get("env") or ():
-            found[str(variable.get("name")).removeprefix("TRAINER_KAI_")] = variable.get("value")
-        words = [*(container.get("command") or ()), *(container.get("args") or ())]
-        for word, following in zip(words, [*words[1:], ""], strict=False):
-            name, equals, value = word.partition("=")
-            setting = name.removeprefix("--").replace("-", "_").upper()
-            if setting in _SHARED and name.startswith("--"):
-                found[setting] = value if equals else following
-    return found

@@ -83,6 +83,9 @@ _CONFIGURATIONS: Final = tuple(
     _kind(ADMISSION_REGISTRATION, f"{it.lower()}webhookconfigurations", f"{it}WebhookConfiguration")
     for it in ("Mutating", "Validating")
 )
+_POLICIES: Final = _kind(
+    ADMISSION_REGISTRATION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy"
+)
 _DEPLOYMENTS: Final = _kind("apps", "deployments", "Deployment", namespaced=True)
 _SECRETS: Final = _kind("", "secrets", "Secret", namespaced=True)
 _ACCOUNTS: Final = _kind("", "serviceaccounts", "ServiceAccount", namespaced=True)
@@ -165,6 +168,7 @@ class _Looking:
             },
             **{f"rights {it.name}": self._rights(it) for it in wanted.accounts},
             "configurations": self._configurations(),
+            "policies": ask.raw(_POLICIES),
             "secret": ask.one(_SECRETS, Key(where, _SECRET)),
             "noted_runtimes": self._noted(),
             "namespaces": ask.every(NAMESPACES),
@@ -259,6 +263,7 @@ def _collected(facts: Facts, got: Mapping[str, Any]) -> Facts:
         },
         lacking=_named("rights ", got),
         configurations=got["configurations"],
+        policies=got["policies"],
         secret=got["secret"],
         noted_runtimes=got["noted_runtimes"],
         jobset=_trial(got["jobset"]),

@@ -9,7 +9,7 @@ from trainer_kai.api.names import DEFAULT_QUEUE, QUEUE
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 from trainer_kai.cli.doctor.facts import Facts, listed
 from trainer_kai.cli.doctor.finding import Finding, Unread, fault, known, ok, warning
-from trainer_kai.cli.doctor.tried import given_queue, mode_of
+from trainer_kai.cli.doctor.tried import given_queue, has_kai
 
 __all__ = [
     "check_classes",
@@ -80,7 +80,7 @@ def check_classes(facts: Facts) -> Iterator[Finding]:
     missing = [it for it in facts.manifests.classes if it not in found]
     if missing:
         right = "manifests/base/priorityclasses: without them all have one priority"
-        if mode_of(facts) == "external":
+        if has_kai(facts):
             right = "KAI's own: without them all have one priority"
         yield warning(check, f"there is no {listed(missing)}", right)
     else:

@@ -13,7 +13,7 @@ from trainer_kai.api.names import (
     QUEUE,
     SKIP_PODGROUPER,
 )
-from trainer_kai.cli.doctor.facts import Facts, Obj, Trial, at, labels_of, listed
+from trainer_kai.cli.doctor.facts import Facts, Obj, Trial, at, labels_of, listed, name_of
 from trainer_kai.cli.doctor.finding import (
     CannotTell,
     Finding,
@@ -28,16 +28,20 @@ from trainer_kai.cli.doctor.hooks import covers, live_hooks
 from trainer_kai.cli.doctor.refused import By, Refused, read_refusal
 
 __all__ = [
+    "POLICY",
     "answered",
     "check_foreign_pod",
     "check_gang_pod",
     "check_jobset",
     "check_namespaces",
     "given_queue",
+    "has_kai",
+    "has_policy_only",
     "mode_of",
     "refused_by",
 ]
 
+POLICY: Final = "policy"
 _OURS: Final = ("kai.scheduler/", "trainer-kai.dev/", POD_GROUP)
 _LOG: Final = "what it asks for, or what its log says: TrainJobs are refused as this one is"
 
@@ -51,6 +55,9 @@ def check_jobset(facts: Facts) -> Iterator[Finding]:
         return
     got = trial.got or {}
     template = _template(got)
+    if has_policy_only(facts):
+        yield _by_policy(facts, trial, str(at(template, "spec", "schedulerName") or ""))
+        return
     lacks = [
         *(["the mark"] if labels_of(got, "annotations").get(ADMITTED) != ADMITTED_MARK else []),
         *(["a scheduler name"] if not at(template, "spec", "schedulerName") else []),
@@ -71,9 +78,24 @@ def check_jobset(facts: Facts) -> Iterator[Finding]:
         yield ok(check, f"dry in {trial.namespace}: queue {queue}, scheduler {name}")
 
 
+def _by_policy(facts: Facts, trial: Trial, name: str) -> Finding:
+    """Judge a JobSet that only gets its scheduler: groups and queues are KAI's to find."""
+    check, wanted = "a TrainJob", facts.site.scheduler_name
+    if name == wanted:
+        return ok(check, f"dry in {trial.namespace}: scheduler {name}")
+    right = "a binding of the policy, in a namespace that takes part"
+    return fault(
+        check, f"its JobSet in {trial.namespace} gets the scheduler {name or 'none'}", right
+    )
+
+
 def check_gang_pod(facts: Facts) -> Iterator[Finding]:
     """Say whether a pod of a gang is put into its group."""
-    check, trial = "a pod of a gang", known(facts.gang_pod)
+    check = "a pod of a gang"
+    if has_policy_only(facts):
+        yield ok(check, "left to the KAI that is there")
+        return
+    trial = known(facts.gang_pod)
     refused = refused_by(facts, trial)
     if refused is not None:
         yield _refused(check, "pods of gangs", refused)
@@ -108,7 +130,7 @@ def check_foreign_pod(facts: Facts) -> Iterator[Finding]:
 
 def check_namespaces(facts: Facts) -> Iterator[Finding]:
     """Say which namespaces take part."""
-    check, hooks = "namespaces", [hook for _, hook in live_hooks(facts)]
+    check, hooks = "namespaces", _reaching(facts)
     metas = known(facts.namespaces)
     taking = [it.name for it in metas if hooks and all(covers(hook, it.labels) for hook in hooks)]
     said = [f"{it.name} ({it.labels[INJECT]})" for it in metas if INJECT in it.labels]
@@ -130,6 +152,15 @@ def refused_by(facts: Facts, trial: Trial) -> Refused | None:
     return read_refusal(trial.refusal, frozenset(ours))
 
 
+def _reaching(facts: Facts) -> list[Obj]:
+    """Return what says by a selector which namespaces take part: webhooks, or the policy."""
+    if not has_policy_only(facts):
+        return [hook for _, hook in live_hooks(facts)]
+    names = {it.name for it in facts.manifests.configurations}
+    ours = [it for it in known(facts.policies) if name_of(it) in names]
+    return [at(it, "spec", "matchConstraints") or {} for it in ours]
+
+
 def answered(facts: Facts) -> bool | None:
     """Say whether the webhook was asked about a JobSet, and gave an answer; None: nobody knows."""
     if isinstance(facts.jobset, Unread):
@@ -146,12 +177,30 @@ def given_queue(facts: Facts) -> str:
 
 
 def mode_of(facts: Facts) -> str:
-    """Return who binds, as the webhook was told: bundled, external; "" where that did not show."""
+    """Return who binds: bundled, external, as the webhook was told; "" where that did not show.
+
+    Where a policy of the API server injects, and no process of ours is needed, it is `policy`.
+    """
+    if has_policy_only(facts):
+        return POLICY
     admitted = _of_jobset(facts, lambda got: labels_of(got, "annotations").get(ADMITTED, ""))
     if not admitted:
         return ""
     left = _of_jobset(facts, lambda got: labels_of(got, "annotations").get(SKIP_PODGROUPER, ""))
     return "external" if left else "bundled"
+
+
+def has_kai(facts: Facts) -> bool:
+    """Say whether a KAI binds, and no scheduler of ours is needed."""
+    return mode_of(facts) in {"external", POLICY}
+
+
+def has_policy_only(facts: Facts) -> bool:
+    """Say whether a policy does what else a webhook does."""
+    if isinstance(facts.policies, Unread) or isinstance(facts.configurations, Unread):
+        return False
+    names = {it.name for it in facts.manifests.configurations}
+    return any(name_of(it) in names for it in facts.policies) and not live_hooks(facts)
 
 
 def _of_jobset(facts: Facts, read: Callable[[Obj], str]) -> str:

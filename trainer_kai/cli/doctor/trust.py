@@ -26,9 +26,10 @@ from trainer_kai.cli.doctor.finding import (
     warning,
 )
 from trainer_kai.cli.doctor.hooks import live_hooks
-from trainer_kai.cli.doctor.tried import answered, refused_by
+from trainer_kai.cli.doctor.settled import settings_of
+from trainer_kai.cli.doctor.tried import answered, has_policy_only, refused_by
 
-__all__ = ["check_certificate", "check_trust"]
+__all__ = ["check_certificate", "check_trust", "is_made_by_others"]
 
 _OWN_KEY: Final = "ca.key"  # only where the webhook makes certificates itself
 _LATE: Final = 20  # a certificate with less than this part of its life left was forgotten
@@ -51,6 +52,9 @@ class _Shown(NamedTuple):
 def check_trust(facts: Facts) -> Iterator[Finding]:
     """Say whether the authorities in the configuration are those of the certificate."""
     check, hooks = "authority", [hook for _, hook in live_hooks(facts)]
+    if has_policy_only(facts):
+        yield ok(check, "not needed: no webhook of ours is called")
+        return
     untrusted, answers = _untrusted(facts), answered(facts)
     empty = [it["name"] for it in hooks if not at(it, "clientConfig", "caBundle")]
     if not hooks:
@@ -84,7 +88,11 @@ def _compared(facts: Facts, hooks: Sequence[Obj]) -> Finding:
 
 def check_certificate(facts: Facts) -> Iterator[Finding]:
     """Say how long the certificate is good for, and for which names."""
-    check, shown = "certificate", _shown(facts.secret)
+    check = "certificate"
+    if has_policy_only(facts):
+        yield ok(check, "not needed: no webhook of ours is called")
+        return
+    shown = _shown(facts.secret)
     if shown is not None:
         yield _dates(facts, shown)
     elif answered(facts):
@@ -113,6 +121,19 @@ def _dates(facts: Facts, shown: _Shown) -> Finding:
         return warning(check, is_so, right)
     kind = "made by the webhook" if shown.is_own else "made by others"
     return ok(check, f"good until {ends:%F}, {kind}")
+
+
+def is_made_by_others(facts: Facts) -> bool:
+    """Say whether the webhook is given its certificate, and needs no right to write one."""
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    sources = {settings_of(it).get("TLS_SOURCE", "") for it in deployments}
+    if sources & {"cert-manager", "files"}:
+        return True
+    if isinstance(facts.secret, Unread):
+        return False
+    if facts.secret is None:
+        return answered(facts) is True
+    return _OWN_KEY not in (at(facts.secret, "data") or {})
 
 
 def _untrusted(facts: Facts) -> str:

@@ -60,6 +60,7 @@ def sound() -> Facts:
             **{it.name: from_manifests(it.name) for it in manifests.definitions},
         },
         configurations=configured(),
+        policies=[],
         secret=secret(),
         noted_runtimes=[],
         namespaces=[

@@ -19,7 +19,7 @@ from tests.trainer_kai.cli.doctor.sound import (
 from trainer_kai.api.meta import Meta
 from trainer_kai.cli.doctor import trials
 from trainer_kai.cli.doctor.checks import CHECKS, examine
-from trainer_kai.cli.doctor.expected import expected
+from trainer_kai.cli.doctor.expected import Right, expected
 from trainer_kai.cli.doctor.facts import NOT_ASKED, Facts, Site, Trial, name_of
 from trainer_kai.cli.doctor.finding import State, known
 
@@ -67,6 +67,44 @@ def beside_a_kai(facts: Facts) -> Facts:
     )
 
 
+def by_cert_manager(facts: Facts) -> Facts:
+    """Take from the webhook what only who makes certificates needs."""
+    return facts._replace(secret=secret(key=False), lacking=_without_writing(facts))
+
+
+def by_files(facts: Facts) -> Facts:
+    """Have no Secret, and no right to read one."""
+    return facts._replace(secret=None, lacking=_without_writing(facts, "get"))
+
+
+def _without_writing(facts: Facts, *more: str) -> dict[str, list[Right]]:
+    (webhook,) = (it for it in facts.manifests.accounts if it.name == "trainer-kai-webhook")
+    secrets = {"create", "update", *more}
+    lost = [it for it in webhook.rights if it.resource == "secrets" and it.verb in secrets]
+    lost += [it for it in webhook.rights if "webhookconf" in it.resource and it.verb == "patch"]
+    assert len(lost) > len(secrets)
+    return {**{name: [] for name in facts.lacking}, webhook.name: lost}
+
+
+def by_policy(facts: Facts) -> Facts:
+    """Have nothing but a policy of the API server, and a KAI."""
+    got: Any = injected()
+    got["metadata"] = {"name": "x"}
+    del got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]
+    policy = {"metadata": {"name": "kai-trainer"}, "spec": {"matchConstraints": {}}}
+    return facts._replace(
+        configurations=[],
+        policies=[policy],
+        secret=None,
+        jobset=Trial(trials.jobset("default"), got),
+        gang_pod=Trial(trials.gang_pod("default"), trials.gang_pod("default")),
+        accounts=dict.fromkeys(facts.accounts, False),
+        deployments=[],
+        leases=[],
+        rivals=[lease("kai-scheduler", namespace="kai-scheduler")],
+    )
+
+
 def renamed(facts: Facts) -> Facts:
     """Put everything into another namespace."""
     leases = [lease(it.metadata.name, namespace="gangs") for it in known(facts.leases)]
@@ -103,6 +141,9 @@ SOUND: list[Case[Callable[[Facts], Facts], None]] = [
         "refusals enforced", lambda it: it._replace(configurations=configured(change=strict)), None
     ),
     Case("a KAI that binds", beside_a_kai, None),
+    Case("nothing but a policy", by_policy, None),
+    Case("cert-manager", by_cert_manager, None),
+    Case("files", by_files, None),
     Case("another namespace", renamed, None),
     Case(
         "months later",

@@ -57,12 +57,12 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     Case(
         "settings that differ",
         ("mode", facts(deployments=TOLD_OTHERWISE)),
-        ("fault", f"TRAINER_KAI_MODE is {GROUPER} external, {SCHEDULER} nothing"),
+        ("fault", f"TRAINER_KAI_MODE is external to {GROUPER}, bundled to {SCHEDULER}"),
     ),
     Case(
         "two that bind",
         ("mode", facts(jobset=EXTERNAL)),
-        ("fault", "the webhook is told external, and our scheduler leads"),
+        ("fault", "it is external, and our scheduler leads"),
     ),
     Case(
         "a Lease that nobody has made",

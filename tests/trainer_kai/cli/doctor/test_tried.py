@@ -134,6 +134,16 @@ def test_what_is_told(case: Case[tuple[str, Facts], tuple[str, str]]) -> None:
     assert states(facts, check) == [case.want]
 
 
+def test_a_policy_that_does_not_reach_a_trainjob() -> None:
+    """It is there, and its binding is not."""
+    policy = {"metadata": {"name": "kai-trainer"}}
+    facts = sound()._replace(configurations=[], policies=[policy], jobset=left("jobset"))
+
+    assert states(facts, "a TrainJob") == [
+        ("fault", "its JobSet in default gets the scheduler none")
+    ]
+
+
 # what became of the JobSet -> whether we answered, in which mode, with which queue
 SHOWN: list[Case[Trial, tuple[bool | None, str, str]]] = [
     Case("injected", Trial({}, injected()), (True, "bundled", "default-queue")),
