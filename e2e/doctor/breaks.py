@@ -38,7 +38,7 @@ async def no_configuration(clinic: Clinic) -> AsyncIterator[None]:
     """Let nobody ask the webhook."""
     async with clinic.without(MUTATING_WEBHOOKS, None, OURS):
         yield
-    await clinic.until_tried(lambda refused: refused is None)
+    await clinic.until_injected()
 
 
 @asynccontextmanager
@@ -51,9 +51,9 @@ async def no_dry_runs(clinic: Clinic) -> AsyncIterator[None]:
                 rule["verbs"].remove("get")
 
     async with clinic.changed(CLUSTER_ROLES, "trainer-kai-webhook", lose):
-        await clinic.until_tried(lambda refused: refused is not None)
+        await clinic.until_refused("cannot be read")
         yield
-    await clinic.until_tried(lambda refused: refused is None)
+    await clinic.until_injected()
 
 
 @asynccontextmanager
@@ -123,6 +123,7 @@ async def another_kai(clinic: Clinic) -> AsyncIterator[None]:
 async def nobody_leads(clinic: Clinic) -> AsyncIterator[None]:
     """Kill the podgrouper."""
     await clinic.podgrouper.kill()
+    await clinic.until_stale("trainer-kai-podgrouper")
     yield
     await clinic.podgrouper.start()
     await clinic.until_led()
@@ -134,7 +135,7 @@ async def webhook_away(clinic: Clinic) -> AsyncIterator[None]:
     await clinic.webhook.kill()
     yield
     await clinic.webhook.start()
-    await clinic.until_tried(lambda refused: refused is None)
+    await clinic.until_injected()
 
 
 @asynccontextmanager

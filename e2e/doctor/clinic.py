@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from e2e.front.processes import (
     webhook_port,
 )
 from tests.support.tree import ROOT
+from trainer_kai.api.names import ADMITTED
 from trainer_kai.cli.doctor import trials
 
 __all__ = ["Clinic", "Told", "clinic_on"]
@@ -76,21 +78,37 @@ class Clinic(NamedTuple):
         assert told.code == any(state == "fault" for state, _ in told.wrong.values())
         return told.wrong
 
-    async def until_tried(self, is_right: Callable[[ApiError | None], bool]) -> None:
-        """Wait until the API server answers a dry run like this: it follows what was changed."""
+    async def until_refused(self, words: str) -> None:
+        """Wait until a JobSet is refused like this: the API server follows what was changed."""
         async with asyncio.timeout(_SOON_S):
-            while not is_right(await self._tried()):
+            while words not in str(await self._tried()):
                 await asyncio.sleep(0.1)
 
-    async def _tried(self) -> ApiError | None:
+    async def until_injected(self) -> None:
+        """Wait until a JobSet is injected again."""
+        async with asyncio.timeout(_SOON_S):
+            while ADMITTED not in str(await self._tried()):
+                await asyncio.sleep(0.1)
+
+    async def _tried(self) -> Obj | ApiError:
         body = trials.jobset("default")
+        path = JOBSETS.path("default")
         try:
-            await self.cluster.api.request(
-                "POST", JOBSETS.path("default"), body, query={"dryRun": "All"}
-            )
+            got: Obj = await self.cluster.api.request("POST", path, body, query={"dryRun": "All"})
         except ApiError as error:
             return error
-        return None
+        return got
+
+    async def until_stale(self, name: str) -> None:
+        """Wait until a Lease is older than it may be."""
+        async with asyncio.timeout(_SOON_S):
+            while True:
+                lease = await self.cluster.api.get(LEASES, NAMESPACE, name)
+                renewed = datetime.fromisoformat(lease["spec"]["renewTime"])
+                lasts_s = lease["spec"]["leaseDurationSeconds"]
+                if (datetime.now(UTC) - renewed).total_seconds() > lasts_s:
+                    return
+                await asyncio.sleep(0.1)
 
     async def until_led(self) -> None:
         """Wait until somebody holds both Leases."""
@@ -132,15 +150,28 @@ class Clinic(NamedTuple):
         self, resource: Resource, name: str, change: Callable[[Any], None]
     ) -> AsyncIterator[None]:
         """Have an object of no namespace otherwise for a while."""
-        api, path = self.cluster.api, resource.path(None, name)
-        found = await api.get(resource, None, name)
+        found = await self.cluster.api.get(resource, None, name)
         spoilt = json.loads(json.dumps(found))
         change(spoilt)
-        await api.request("PUT", path, anew(spoilt))
+        await self._put(resource, name, spoilt)
         try:
             yield
         finally:
-            await api.request("PUT", path, anew(found))
+            await self._put(resource, name, found)
+
+    async def _put(self, resource: Resource, name: str, obj: Obj) -> None:
+        """Write an object whole, over whatever it is by now."""
+        while True:
+            there = await self.cluster.api.get(resource, None, name)
+            written = anew(obj)
+            written["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+            try:
+                await self.cluster.api.request("PUT", resource.path(None, name), written)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+            else:
+                return
 
 
 def anew(obj: Obj) -> Obj:

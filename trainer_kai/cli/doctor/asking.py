@@ -15,7 +15,7 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube import request as build
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Forbidden, NotFound, Unavailable
-from trainer_kai.kube.request import ALL, Request, Selection, Target, Write
+from trainer_kai.kube.request import ALL, Selection, Target, Write
 
 __all__ = ["Asking", "told"]
 
@@ -69,10 +69,6 @@ class Asking:
             return None
         except ApiError as error:
             return Unread(f"you may not {what}" if isinstance(error, Forbidden) else str(error))
-
-    async def plain(self, path: str) -> Fact[Obj]:
-        """Return what stands at a path."""
-        return await told(f"get {path}", self.client.ask(dict, Request("GET", path, (), None)))
 
     async def every(
         self, resource: Resource[T], namespace: str = "", selection: Selection = ALL
