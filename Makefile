@@ -69,8 +69,9 @@ fixtures: setup ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.cluster build
 	$(PY) -m e2e.chain.record
 
-tables: setup ## write the generated tables of the READMEs
+tables: setup ## write the generated tables of the READMEs, and what the doctor knows of the manifests
 	$(PY) -m tests.support.tables
+	$(PY) -m tests.support.installed
 
 lock: setup ## lock the dependencies of pyproject.toml anew
 	$(PY) -m tests.support.lock

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from trainer_kai.cli.doctor.command import add_doctor
 from trainer_kai.cli.plan import add_plan
 from trainer_kai.cli.queues import add_queue
 from trainer_kai.cli.run import add_run
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_simulate(commands)
     add_why(commands)
     add_queue(commands)
+    add_doctor(commands)
     add_run(commands)
     args = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):

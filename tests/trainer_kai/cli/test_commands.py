@@ -12,6 +12,7 @@ REFUSED: list[Case[list[str], str]] = [
     Case("no kind", ["why", "node/x"], "trainer-kai: NAME: 'node/x' must be the name of a Train"),
     Case("no name", ["why", "pod/"], "trainer-kai: NAME: 'pod/' must be the name of a TrainJob"),
     Case("why without a cluster", ["why", "job"], "trainer-kai: kubeconfig: no such file: "),
+    Case("a doctor without a cluster", ["doctor"], "trainer-kai: kubeconfig: no such file: "),
     Case("queues without a cluster", ["queue", "list"], "trainer-kai: kubeconfig: no such file: "),
 ]
 

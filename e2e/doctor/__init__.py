@@ -1,0 +1,1 @@
+"""What `trainer-kai doctor` says of a sound installation, and of broken ones."""

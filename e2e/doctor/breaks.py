@@ -1,0 +1,287 @@
+"""Ways to break an installation, each of which mends it again, and what the doctor has to say."""
+
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.resources import (
+    CLUSTER_RUNTIMES,
+    CRDS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    RUNTIMES,
+    SECRETS,
+    Obj,
+    Resource,
+)
+from e2e.doctor.clinic import Clinic
+from e2e.front.install import CLUSTER_ROLES, PRIORITY_CLASSES, QUEUES
+from e2e.front.processes import NAMESPACE
+from e2e.manifests.test_runtime_field import PATCH, runtime
+from tests.support.world import queue
+from webhook.certs import make
+
+__all__ = ["BROKEN", "OURS", "another_kai"]
+
+OURS: Final = "kai-trainer"
+_SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
+_JSON_PATCH: Final = "application/json-patch+json"
+
+
+@asynccontextmanager
+async def no_configuration(clinic: Clinic) -> AsyncIterator[None]:
+    """Let nobody ask the webhook."""
+    async with clinic.without(MUTATING_WEBHOOKS, None, OURS):
+        yield
+    await clinic.until_injected()
+
+
+@asynccontextmanager
+async def no_dry_runs(clinic: Clinic) -> AsyncIterator[None]:
+    """Make the webhook refuse: it may not read TrainJobs any more."""
+
+    def lose(role: Any) -> None:
+        for rule in role["rules"]:
+            if "trainjobs" in rule["resources"]:
+                rule["verbs"].remove("get")
+
+    async with clinic.changed(CLUSTER_ROLES, "trainer-kai-webhook", lose):
+        await clinic.until_refused("cannot be read")
+        yield
+    await clinic.until_injected()
+
+
+@asynccontextmanager
+async def no_right_to_bind(clinic: Clinic) -> AsyncIterator[None]:
+    """Take a rule from the scheduler."""
+
+    def lose(role: Any) -> None:
+        role["rules"] = [it for it in role["rules"] if it["resources"] != ["pods/binding"]]
+
+    async with clinic.changed(CLUSTER_ROLES, "trainer-kai-scheduler", lose):
+        yield
+
+
+@asynccontextmanager
+async def a_field_dropped(clinic: Clinic) -> AsyncIterator[None]:
+    """Have a definition of PodGroups that does not know a field."""
+
+    def lose(crd: Any) -> None:
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        del schema["properties"]["spec"]["properties"]["preemptionDelay"]
+
+    async with clinic.changed(CRDS, "podgroups.scheduling.run.ai", lose):
+        yield
+
+
+@asynccontextmanager
+async def queues_in_a_circle(clinic: Clinic) -> AsyncIterator[None]:
+    """Make two queues each other's parent."""
+    async with clinic.beside(QUEUES, queue("one", parent="two"), queue("two", parent="one")):
+        yield
+
+
+@asynccontextmanager
+async def an_orphan(clinic: Clinic) -> AsyncIterator[None]:
+    """Give a queue a parent that does not exist."""
+    async with clinic.beside(QUEUES, queue("orphan", parent="nobody")):
+        yield
+
+
+@asynccontextmanager
+async def children_above_their_parent(clinic: Clinic) -> AsyncIterator[None]:
+    """Let two children own more than their parent."""
+    parent = queue("parent", 8)
+    async with clinic.beside(QUEUES, parent, *(queue(it, 6, parent="parent") for it in "ab")):
+        yield
+
+
+@asynccontextmanager
+async def no_default_queue(clinic: Clinic) -> AsyncIterator[None]:
+    """Let what names no queue go to one that is not there."""
+    async with clinic.without(QUEUES, None, "default-queue"):
+        yield
+
+
+@asynccontextmanager
+async def another_kai(clinic: Clinic) -> AsyncIterator[None]:
+    """Have somebody else hold a Lease of our scheduler's name; ours lets go."""
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    spec = {"holderIdentity": "kai-0", "leaseDurationSeconds": 60, "renewTime": now}
+    lease = {"metadata": {"namespace": "default", "name": "kai-scheduler"}, "spec": spec}
+    async with clinic.beside(LEASES, lease):
+        yield
+    await clinic.until_led()
+
+
+@asynccontextmanager
+async def nobody_leads(clinic: Clinic) -> AsyncIterator[None]:
+    """Kill the podgrouper."""
+    await clinic.podgrouper.kill()
+    await clinic.until_stale("trainer-kai-podgrouper")
+    yield
+    await clinic.podgrouper.start()
+    await clinic.until_led()
+
+
+@asynccontextmanager
+async def webhook_away(clinic: Clinic) -> AsyncIterator[None]:
+    """Kill the webhook."""
+    await clinic.webhook.kill()
+    yield
+    await clinic.webhook.start()
+    await clinic.until_injected()
+
+
+@asynccontextmanager
+async def expired(clinic: Clinic) -> AsyncIterator[None]:
+    """Kill the webhook, and leave it a certificate that is long over."""
+    async with webhook_away(clinic):
+        pair = make(("localhost", "127.0.0.1"), datetime.now(UTC) - timedelta(days=400))
+        files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": pair.authority}
+        data = {name: base64.b64encode(it).decode() for name, it in files.items()}
+        found = await clinic.cluster.api.get(SECRETS, NAMESPACE, _SECRET)
+        await clinic.cluster.api.merge(SECRETS, NAMESPACE, _SECRET, {"data": data})
+        yield
+        await clinic.cluster.api.merge(SECRETS, NAMESPACE, _SECRET, {"data": found["data"]})
+
+
+@asynccontextmanager
+async def half_patched(clinic: Clinic) -> AsyncIterator[None]:
+    """Let only one of the two kinds of runtimes name a queue."""
+    async with _patched(clinic, RUNTIMES):
+        yield
+
+
+@asynccontextmanager
+async def upgraded(clinic: Clinic) -> AsyncIterator[None]:
+    """Let a runtime name its queue, and then apply Trainer's definitions anew."""
+    api = clinic.cluster.api
+    async with _patched(clinic, RUNTIMES), _patched(clinic, CLUSTER_RUNTIMES):
+        await _make_when_kept(clinic, runtime(CLUSTER_RUNTIMES, "team-a", "upgraded"))
+    yield
+    await api.delete(CLUSTER_RUNTIMES, None, "upgraded")
+
+
+@asynccontextmanager
+async def _patched(clinic: Clinic, resource: Resource) -> AsyncIterator[None]:
+    """Have a definition patched for a while."""
+    name = f"{resource.plural}.{resource.group}"
+    operations = yaml.safe_load(PATCH.read_text())
+    path = CRDS.path(None, name)
+    before = await clinic.cluster.api.get(CRDS, None, name)
+    await clinic.cluster.api.request("PATCH", path, operations, content_type=_JSON_PATCH)
+    yield
+    versions = {"spec": {"versions": before["spec"]["versions"]}}
+    await clinic.cluster.api.merge(CRDS, None, name, versions)
+
+
+async def _make_when_kept(clinic: Clinic, body: Obj) -> None:
+    """Make a runtime as soon as the definition knows the field."""
+    query = {"fieldValidation": "Strict"}
+    path = CLUSTER_RUNTIMES.path()
+    while True:
+        try:
+            await clinic.cluster.api.request("POST", path, body, query=query)
+        except ApiError as error:
+            if error.status != 400:
+                raise
+        else:
+            return
+
+
+@asynccontextmanager
+async def no_classes(clinic: Clinic) -> AsyncIterator[None]:
+    """Take a priority class away."""
+    async with clinic.without(PRIORITY_CLASSES, None, "train"):
+        yield
+
+
+_Break: TypeAlias = Callable[[Clinic], AbstractAsyncContextManager[None]]
+_UNSEEN: Final = ("unknown", "cannot tell: no dry run was answered")
+
+# how it is broken -> state and sentence of what is not ok, by check; a sentence may be a part
+BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
+    "no webhook configuration": (
+        no_configuration,
+        {
+            "mutating webhooks": ("fault", "there is no MutatingWebhookConfiguration kai-trainer"),
+            "authority": ("unknown", "there are no webhooks of ours"),
+            "namespaces": ("unknown", "there are no webhooks of ours"),
+            "a TrainJob": ("fault", "is made without the mark, a scheduler name"),
+            "a pod of a gang": ("fault", "it joins no group"),
+            "mode": _UNSEEN,
+        },
+    ),
+    "our webhook refuses dry runs": (
+        no_dry_runs,
+        {
+            "a TrainJob": ("fault", "our webhook jobset-create.trainer-kai.dev refuses it: the T"),
+            "mode": _UNSEEN,
+            "rights of webhook": ("fault", "may not get trainjobs.trainer.kubeflow.org"),
+        },
+    ),
+    "a rule of a role is missing": (
+        no_right_to_bind,
+        {"rights of scheduler": ("fault", "may not create pods/binding")},
+    ),
+    "a definition drops a field": (
+        a_field_dropped,
+        {"kind podgroups": ("fault", "spec.preemptionDelay is dropped when it is written")},
+    ),
+    "queues in a circle": (
+        queues_in_a_circle,
+        {"queues": ("fault", "is above itself")},
+    ),
+    "a parent is missing": (
+        an_orphan,
+        {"queues": ("fault", "queue orphan has the parent nobody, which does not exist")},
+    ),
+    "children above their parent": (
+        children_above_their_parent,
+        {"queues": ("warning", "the children of parent own 12 gpu, and it 8")},
+    ),
+    "no default queue": (
+        no_default_queue,
+        {"default queue": ("fault", "queue default-queue does not exist")},
+    ),
+    "nobody leads": (
+        nobody_leads,
+        {"lease of podgrouper": ("fault", "has not renewed trainer-kai/trainer-kai-podgrouper")},
+    ),
+    "the webhook is away": (
+        webhook_away,
+        {
+            "a TrainJob": ("fault", "jobset-create.trainer-kai.dev does not answer"),
+            "a pod of a gang": ("fault", "it joins no group"),
+            "mode": _UNSEEN,
+        },
+    ),
+    "the certificate is over": (
+        expired,
+        {
+            "authority": ("fault", "has not signed that of trainer-kai/trainer-kai-webhook-tls"),
+            "certificate": ("fault", "it is good from"),
+            "a TrainJob": ("fault", "jobset-create.trainer-kai.dev does not answer"),
+            "a pod of a gang": ("fault", "it joins no group"),
+            "mode": _UNSEEN,
+        },
+    ),
+    "one of two definitions is patched": (
+        half_patched,
+        {"queue of a runtime": ("fault", "clustertrainingruntimes.trainer.kubeflow.org lacks")},
+    ),
+    "Trainer was upgraded, and the patch is gone": (
+        upgraded,
+        {"queue of a runtime": ("fault", "is gone, and upgraded had it")},
+    ),
+    "a priority class is missing": (
+        no_classes,
+        {"priority classes": ("warning", "there is no train")},
+    ),
+}

@@ -1,0 +1,196 @@
+"""An installation to be broken and mended, and the doctor who is asked about it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBSETS, LEASES, Obj, Resource
+from e2e.front.install import install
+from e2e.front.processes import (
+    NAMESPACE,
+    PODGROUPER,
+    SCHEDULER,
+    WEBHOOK,
+    OurProcess,
+    running,
+    webhook_port,
+)
+from tests.support.tree import ROOT
+from trainer_kai.api.names import ADMITTED
+from trainer_kai.cli.doctor import trials
+
+__all__ = ["Clinic", "Told", "clinic_on"]
+
+_SOON_S: Final = 30.0
+
+
+class Told(NamedTuple):
+    """What the command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def wrong(self) -> dict[str, tuple[str, str]]:
+        """Return what is not ok: state and sentence, by check."""
+        findings = json.loads(self.out)["findings"]
+        return {it["check"]: (it["state"], it["is"]) for it in findings if it["state"] != "ok"}
+
+
+class Clinic(NamedTuple):
+    """A chain with all processes of ours."""
+
+    cluster: Cluster
+    webhook: OurProcess
+    podgrouper: OurProcess
+    scheduler: OurProcess
+
+    async def told(self, *arguments: str, kubeconfig: Path | None = None) -> Told:
+        """Ask the doctor, as the administrator or as somebody else."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "trainer_kai.cli", "doctor", *arguments),
+            stdout=pipe,
+            stderr=pipe,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "KUBECONFIG": str(kubeconfig or self.cluster.kubeconfig),
+            },
+        )
+        out, err = await process.communicate()
+        return Told(process.returncode or 0, out.decode(), err.decode())
+
+    async def wrong(self) -> dict[str, tuple[str, str]]:
+        """Return what the doctor finds wrong; the exit code has to say the same."""
+        told = await self.told("-o", "json")
+        assert told.err == ""
+        assert told.code == any(state == "fault" for state, _ in told.wrong.values())
+        return told.wrong
+
+    async def until_refused(self, words: str) -> None:
+        """Wait until a JobSet is refused like this: the API server follows what was changed."""
+        async with asyncio.timeout(_SOON_S):
+            while words not in str(await self._tried()):
+                await asyncio.sleep(0.1)
+
+    async def until_injected(self) -> None:
+        """Wait until a JobSet is injected again."""
+        async with asyncio.timeout(_SOON_S):
+            while ADMITTED not in str(await self._tried()):
+                await asyncio.sleep(0.1)
+
+    async def _tried(self) -> Obj | ApiError:
+        body = trials.jobset("default")
+        path = JOBSETS.path("default")
+        try:
+            got: Obj = await self.cluster.api.request("POST", path, body, query={"dryRun": "All"})
+        except ApiError as error:
+            return error
+        return got
+
+    async def until_stale(self, name: str) -> None:
+        """Wait until a Lease is older than it may be."""
+        async with asyncio.timeout(_SOON_S):
+            while True:
+                lease = await self.cluster.api.get(LEASES, NAMESPACE, name)
+                renewed = datetime.fromisoformat(lease["spec"]["renewTime"])
+                lasts_s = lease["spec"]["leaseDurationSeconds"]
+                if (datetime.now(UTC) - renewed).total_seconds() > lasts_s:
+                    return
+                await asyncio.sleep(0.1)
+
+    async def until_led(self) -> None:
+        """Wait until somebody holds both Leases."""
+        async with asyncio.timeout(_SOON_S):
+            while True:
+                leases, _ = await self.cluster.api.list(LEASES, NAMESPACE)
+                if len([it for it in leases if it["spec"].get("holderIdentity")]) == 2:
+                    return
+                await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def without(
+        self, resource: Resource, namespace: str | None, name: str
+    ) -> AsyncIterator[None]:
+        """Have an object deleted for a while."""
+        found = await self.cluster.api.get(resource, namespace, name)
+        await self.cluster.api.delete(resource, namespace, name)
+        try:
+            yield
+        finally:
+            await self.cluster.api.request("POST", resource.path(namespace), anew(found))
+
+    @asynccontextmanager
+    async def beside(self, resource: Resource, *objects: Obj) -> AsyncIterator[None]:
+        """Have more objects for a while."""
+        for obj in objects:
+            typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+            place = obj["metadata"].get("namespace")
+            await self.cluster.api.request("POST", resource.path(place), typed)
+        try:
+            yield
+        finally:
+            for obj in objects:
+                metadata = obj["metadata"]
+                await self.cluster.api.delete(resource, metadata.get("namespace"), metadata["name"])
+
+    @asynccontextmanager
+    async def changed(
+        self, resource: Resource, name: str, change: Callable[[Any], None]
+    ) -> AsyncIterator[None]:
+        """Have an object of no namespace otherwise for a while."""
+        found = await self.cluster.api.get(resource, None, name)
+        spoilt = json.loads(json.dumps(found))
+        change(spoilt)
+        await self._put(resource, name, spoilt)
+        try:
+            yield
+        finally:
+            await self._put(resource, name, found)
+
+    async def _put(self, resource: Resource, name: str, obj: Obj) -> None:
+        """Write an object whole, over whatever it is by now."""
+        while True:
+            there = await self.cluster.api.get(resource, None, name)
+            written = anew(obj)
+            written["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+            try:
+                await self.cluster.api.request("PUT", resource.path(None, name), written)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+            else:
+                return
+
+
+def anew(obj: Obj) -> Obj:
+    """Return an object to write, whatever it was written over."""
+    kept = {"name", "namespace", "labels", "annotations"}
+    metadata = {name: it for name, it in obj["metadata"].items() if name in kept}
+    return {**obj, "metadata": metadata}
+
+
+@asynccontextmanager
+async def clinic_on(name: str, folder: Path) -> AsyncIterator[Clinic]:
+    """Run a chain with all processes, set up by the manifests."""
+    async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
+        await cluster.add_nodes(1)
+        await install(cluster, port=webhook_port(cluster))
+        parts = [
+            await stack.enter_async_context(running(cluster, part, folder))
+            for part in (WEBHOOK, PODGROUPER, SCHEDULER)
+        ]
+        clinic = Clinic(cluster, *parts)
+        await clinic.until_led()
+        yield clinic

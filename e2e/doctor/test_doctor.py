@@ -1,0 +1,135 @@
+"""`trainer-kai doctor` on the real chain: a sound installation, and one that is broken by pieces.
+
+Every test mends what it broke, so that the next one finds a sound installation again.
+"""
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.resources import (
+    JOBSETS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    SERVICE_ACCOUNTS,
+    Obj,
+)
+from e2e.conftest import failed
+from e2e.doctor.breaks import BROKEN, OURS, another_kai
+from e2e.doctor.clinic import Clinic, clinic_on
+from webhook.certs import make
+
+_UNTRUSTED: Final = "certificate signed by unknown authority"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def clinic(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Clinic]:
+    """Return an installation that all tests here share."""
+    async with clinic_on("test-doctor", tmp_path_factory.mktemp("doctor")) as shared:
+        yield shared
+        if failed(request.config):
+            shared.cluster.keep_logs()
+
+
+async def test_a_sound_installation(clinic: Clinic) -> None:
+    """Every line is ok, and the exit code is 0; nothing is left behind."""
+    told = await clinic.told()
+    document = await clinic.told("-o", "json")
+    jobsets, _ = await clinic.cluster.api.list(JOBSETS)
+
+    assert (told.code, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert [it for it in lines[:-2] if not it.startswith(("ok   ", "     "))] == []
+    assert re.fullmatch(r"\d+ checks: \d+ ok", lines[-1])
+    assert document.code == 0
+    assert json.loads(document.out)["counts"]["ok"] == len(json.loads(document.out)["findings"])
+    assert jobsets == []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_installation(clinic: Clinic, name: str) -> None:
+    """What is broken is named, and nothing else is."""
+    broken, wanted = BROKEN[name]
+
+    async with broken(clinic):
+        found = await clinic.wrong()
+
+    assert found.keys() == wanted.keys(), found
+    for check, (state, sentence) in wanted.items():
+        assert found[check][0] == state
+        assert sentence in found[check][1]
+
+
+async def test_a_wrong_authority_in_the_configuration(clinic: Clinic) -> None:
+    """The API server does not trust the webhook, and says so, until that has put it right."""
+    wrong = make(("localhost",), datetime.now(UTC)).authority
+    bundle = base64.b64encode(wrong).decode()
+    api = clinic.cluster.api
+
+    async def spoil() -> None:
+        found = await api.get(MUTATING_WEBHOOKS, None, OURS)
+        for hook in found["webhooks"]:
+            hook["clientConfig"]["caBundle"] = bundle
+        await api.merge(MUTATING_WEBHOOKS, None, OURS, {"webhooks": found["webhooks"]})
+        await clinic.until_refused(_UNTRUSTED)
+
+    await spoil()
+    told = await clinic.wrong()
+    if told.get("authority", ("", ""))[0] != "fault":  # the webhook was faster than the doctor
+        await spoil()
+        told = await clinic.wrong()
+    await clinic.until_injected()
+
+    assert told["authority"][0] == "fault"
+    assert "does not trust the webhook" in told["authority"][1]
+    assert _UNTRUSTED in told["authority"][1]
+    assert told["a TrainJob"][0] == "fault"
+    assert await clinic.wrong() == {}
+
+
+async def test_whoever_may_read_nothing_is_told_so(clinic: Clinic) -> None:
+    """What he may not is named; nothing is at fault."""
+    metadata = {"namespace": "default", "name": "visitor"}
+    await clinic.cluster.api.create(
+        {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": metadata}
+    )
+    kubeconfig = await clinic.cluster.service_account_kubeconfig("default", "visitor")
+
+    told = await clinic.told(kubeconfig=kubeconfig)
+
+    assert (told.code, told.err) == (0, "")
+    assert "cannot tell: you may not list nodes" in told.out
+    assert re.search(r"\d+ checks: \d+ unknown, 1 ok", told.out)
+
+
+async def test_a_namespace_that_stays_out_is_no_fault(clinic: Clinic) -> None:
+    """It is tried where TrainJobs are ours."""
+    api = clinic.cluster.api
+    await api.merge(NAMESPACES, None, "default", _inject("disabled"))
+    found = await clinic.wrong()
+    await api.merge(NAMESPACES, None, "default", _inject(None))
+
+    assert found == {}
+
+
+async def test_another_kai_that_lives(clinic: Clinic) -> None:
+    """Two schedulers of one name; ours lets go as soon as it sees the other."""
+    async with another_kai(clinic):
+        found = await clinic.wrong()
+
+    state, said = found.pop("another scheduler")
+    assert state == "fault"
+    assert said.startswith("default/kai-scheduler is held by kai-0")
+    assert found.keys() <= {"lease of scheduler"}
+
+
+def _inject(value: str | None) -> Obj:
+    return {"metadata": {"labels": {"trainer-kai.dev/inject": value}}}

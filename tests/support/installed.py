@@ -1,0 +1,164 @@
+"""What the manifests install, as the doctor compares it with a cluster: `expected.json`.
+
+`python -m tests.support.installed` writes it; a test sees that it is current.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from tests.support.tree import ROOT
+from trainer_kai.cli.doctor.expected import (
+    PATH,
+    Account,
+    Configuration,
+    Definition,
+    Expected,
+    Hook,
+    Right,
+)
+from trainer_kai.cli.doctor.schema import fields_of
+
+__all__ = ["installed", "text_of"]
+
+Obj = dict[str, Any]
+
+_BASE: Final = ROOT / "manifests" / "base"
+_FIELD: Final = ROOT / "manifests" / "components" / "runtime-queue-field"
+_PROPERTIES: Final = "/schema/openAPIV3Schema/properties/"
+_ALWAYS: Final = frozenset({"apiVersion", "kind", "metadata"})
+_HOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+# What an overlay may say otherwise, and what is written elsewhere.
+_VARIED: Final = ("name", "clientConfig", "failurePolicy", "matchConditions", "namespaceSelector")
+
+
+def installed() -> Expected:
+    """Return it, read from `manifests/base`."""
+    objects = list(_objects(_BASE))
+    (namespace,) = _of(objects, "Namespace")
+    patch = yaml.safe_load((_FIELD / "patch.yaml").read_text())
+    return Expected(
+        namespace=namespace["metadata"]["name"],
+        definitions=tuple(_definition(it) for it in _of(objects, "CustomResourceDefinition")),
+        configurations=tuple(_configuration(it) for kind in _HOOKS for it in _of(objects, kind)),
+        accounts=tuple(_accounts(objects)),
+        deployments=tuple(sorted(it["metadata"]["name"] for it in _of(objects, "Deployment"))),
+        classes=tuple(it["metadata"]["name"] for it in _of(objects, "PriorityClass")),
+        runtime_field=_patched(patch),
+        runtime_definitions=_targets(yaml.safe_load((_FIELD / "kustomization.yaml").read_text())),
+    )
+
+
+def text_of(found: Expected) -> str:
+    """Return the file."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+
+
+def _objects(folder: Path) -> Iterator[Obj]:
+    for file in sorted(folder.rglob("*.yaml")):
+        if file.name != "kustomization.yaml":
+            yield from (it for it in yaml.safe_load_all(file.read_text()) if it)
+
+
+def _of(objects: Iterable[Obj], kind: str) -> list[Obj]:
+    return [it for it in objects if it["kind"] == kind]
+
+
+def _definition(crd: Obj) -> Definition:
+    (version,) = crd["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    return Definition(
+        name=crd["metadata"]["name"],
+        version=version["name"],
+        fields=tuple(sorted(set(fields_of(schema)) - _ALWAYS)),
+        rules=tuple(dict.fromkeys(_rules(schema))),
+    )
+
+
+def _rules(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        for rule in schema.get("x-kubernetes-validations", ()):
+            yield rule.get("message") or rule["messageExpression"]
+        for inner in schema.values():
+            yield from _rules(inner)
+
+
+def _configuration(found: Obj) -> Configuration:
+    hooks = tuple(_hook(it) for it in found["webhooks"])
+    return Configuration(kind=found["kind"], name=found["metadata"]["name"], hooks=hooks)
+
+
+def _hook(found: Obj) -> Hook:
+    called = found["clientConfig"]
+    service = called.get("service")
+    return Hook(
+        name=found["name"],
+        path=service["path"] if service else urlsplit(called["url"]).path,
+        failure_policy=found["failurePolicy"],
+        fields={name: value for name, value in found.items() if name not in _VARIED},
+        conditions={it["name"]: it["expression"] for it in found.get("matchConditions", ())},
+    )
+
+
+def _accounts(objects: list[Obj]) -> Iterator[Account]:
+    roles = {(it["kind"], it["metadata"]["name"]): it for it in objects if "rules" in it}
+    rights: dict[str, set[Right]] = {}
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for binding in _of(objects, kind):
+            role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+            for subject in binding["subjects"]:
+                own = rights.setdefault(subject["name"], set())
+                own.update(_rights(role["rules"], everywhere=kind == "ClusterRoleBinding"))
+    for name, own in sorted(rights.items()):
+        yield Account(name=name, rights=tuple(sorted(own)))
+
+
+def _rights(rules: Iterable[Obj], *, everywhere: bool) -> Iterator[Right]:
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for whole in rule["resources"]:
+                resource, _, part = whole.partition("/")
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", ("",)):
+                        yield Right(
+                            verb=verb,
+                            group=group,
+                            resource=resource,
+                            subresource=part,
+                            name=name,
+                            everywhere=everywhere,
+                        )
+
+
+def _patched(operations: Iterable[Obj]) -> str:
+    """Return the one field that is added, and what is in it."""
+    (added,) = (it for it in operations if it["op"] == "add")
+    path = added["path"].partition(_PROPERTIES)[2].replace("/properties/", ".")
+    (inner,) = added["value"]["properties"]
+    return f"{path}.{inner}"
+
+
+def _targets(kustomization: Obj) -> tuple[str, ...]:
+    """Return the two definitions that the pattern of the patch means."""
+    (pattern,) = (it["target"]["name"] for it in kustomization["patches"])
+    names = [f"{it}trainingruntimes.trainer.kubeflow.org" for it in ("", "cluster")]
+    assert all(re.fullmatch(pattern, name) for name in names)
+    return tuple(names)
+
+
+def main() -> int:
+    """Write the file; say whether it changed."""
+    old, new = PATH.read_text() if PATH.exists() else "", text_of(installed())
+    PATH.write_text(new)
+    print(f"{PATH.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tests of `trainer-kai doctor`."""

@@ -1,0 +1,219 @@
+"""What a sound installation is to the doctor, made of the manifests; and pieces to spoil it."""
+
+import base64
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+import yaml
+
+from tests.support.tree import ROOT
+from tests.support.world import queue
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Meta
+from trainer_kai.api.queue import Queue
+from trainer_kai.cli.doctor import trials
+from trainer_kai.cli.doctor.checks import CHECKS, examine
+from trainer_kai.cli.doctor.expected import expected
+from trainer_kai.cli.doctor.facts import Facts, Obj, Site, Trial
+from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
+from trainer_kai.kube.errors import Refusal
+from webhook.certs import Pair, make
+
+__all__ = [
+    "HOSTS",
+    "MODE_EXTERNAL",
+    "NOW",
+    "configured",
+    "crd",
+    "deployment",
+    "injected",
+    "lease",
+    "pair",
+    "queues",
+    "refused",
+    "secret",
+    "sound",
+    "states",
+]
+
+NOW: Final = datetime(2026, 5, 1, 12, tzinfo=UTC)
+HOSTS: Final = ("trainer-kai-webhook.trainer-kai.svc",)
+MODE_EXTERNAL: Final = "kai.scheduler/skip-podgrouper"
+BASE: Final = ROOT / "manifests" / "base"
+
+
+def sound() -> Facts:
+    """Return the facts of an installation that works."""
+    manifests = expected()
+    trained = {**JOBSET_DEFINITIONS, **TRAINER_DEFINITIONS}
+    return Facts(
+        Site("trainer-kai", "kai-scheduler", "https://127.0.0.1:6443"),
+        manifests,
+        NOW,
+        version={"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
+        definitions={
+            **{name: crd(name, version) for name, version in trained.items()},
+            **{it.name: from_manifests(it.name) for it in manifests.definitions},
+        },
+        configurations=configured(),
+        policies=[],
+        secret=secret(),
+        noted_runtimes=[],
+        namespaces=[
+            Meta(name=name, labels={"kubernetes.io/metadata.name": name})
+            for name in ("default", "kube-system", "trainer-kai")
+        ],
+        jobset=Trial(trials.jobset("default"), injected()),
+        gang_pod=Trial(trials.gang_pod("default"), joined()),
+        foreign_pod=Trial(trials.foreign_pod("default"), let_be()),
+        accounts={it.name: True for it in manifests.accounts},
+        lacking={it.name: [] for it in manifests.accounts},
+        deployments=[deployment(it) for it in manifests.deployments],
+        leases=[lease("trainer-kai-podgrouper"), lease("trainer-kai-scheduler")],
+        rivals=[],
+        skew_s=0.0,
+        queues=queues(queue("all"), queue("default-queue", parent="all")),
+        groups=[],
+        classes=manifests.classes,
+        gpu_nodes=(2, 3),
+        kueues=[],
+    )
+
+
+def states(facts: Facts, name: str) -> list[tuple[str, str]]:
+    """Return what one check says: its state, and how it is."""
+    return [(it.state.value, it.is_so) for it in examine(facts, {name: CHECKS[name]})]
+
+
+@cache
+def pair(days: int = 0) -> Pair:
+    """Return a certificate that was made so many days ago."""
+    return make(HOSTS, NOW - timedelta(days=days))
+
+
+def secret(shown: Pair | None = None, *, key: bool = True) -> Obj:
+    """Return the Secret of a certificate; without the authority's key it was made by others."""
+    shown = shown or pair()
+    files = {"tls.crt": shown.certificate, "tls.key": shown.key, "ca.crt": shown.authority}
+    if key:
+        files["ca.key"] = shown.authority_key
+    return {"data": {name: base64.b64encode(it).decode() for name, it in files.items()}}
+
+
+def configured(
+    authority: bytes | None = None, change: Callable[[Any], None] = lambda _: None
+) -> list[Obj]:
+    """Return our configurations, the authority in them, and JobSet's before them."""
+    found = [it for kind in ("Mutating", "Validating") for it in _objects(f"{kind}Webhook")]
+    bundle = base64.b64encode(authority or pair().authority).decode()
+    for configuration in found:
+        for hook in configuration["webhooks"]:
+            hook["clientConfig"]["caBundle"] = bundle
+    change(found)
+    rule = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"]}
+    jobset = {
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "jobset-mutating-webhook-configuration"},
+        "webhooks": [{"name": "mjobset.kb.io", "rules": [rule]}],
+    }
+    return [*found, jobset]
+
+
+def from_manifests(name: str) -> Obj:
+    """Return a definition of ours as the API server has it."""
+    (found,) = (it for it in _objects("CustomResource") if it["metadata"]["name"] == name)
+    return {**found, "status": _established()}
+
+
+def crd(name: str, version: str, fields: Mapping[str, Any] | None = None) -> Obj:
+    """Return a definition."""
+    schema = {"type": "object", "properties": fields or {}}
+    served = {"name": version, "served": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"versions": [served]},
+        "status": _established(),
+    }
+
+
+def injected(**notes: str) -> Obj:
+    """Return the JobSet of a dry run as our webhook leaves it."""
+    got = copy.deepcopy(trials.jobset("default"))
+    got["metadata"] |= {
+        "labels": {"kai.scheduler/queue": "default-queue"},
+        "annotations": {"trainer-kai.dev/admitted": "v1", **notes},
+    }
+    template = got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"] = {"labels": {"trainer-kai.dev/gang": ""}}
+    template["spec"]["schedulerName"] = "kai-scheduler"
+    return got
+
+
+def joined() -> Obj:
+    """Return the pod of a gang as our webhook leaves it."""
+    got = trials.gang_pod("default")
+    got["metadata"]["annotations"] = {"pod-group-name": "pg"}
+    return got
+
+
+def let_be() -> Obj:
+    """Return a pod of others as the API server completes it."""
+    got = trials.foreign_pod("default")
+    got["spec"]["schedulerName"] = "default-scheduler"
+    return got
+
+
+def refused(message: str, status: int = 500, reason: str = "InternalError") -> Trial:
+    """Return a dry run that was refused."""
+    refusal = Refusal("POST /apis/jobset.x-k8s.io", status, reason, message)
+    return Trial(trials.jobset("default"), None, refusal)
+
+
+def deployment(name: str, ready: int = 2, **environment: str) -> Obj:
+    """Return a Deployment of two replicas."""
+    variables = [{"name": it, "value": value} for it, value in environment.items()]
+    container = {"image": "trainer-kai:1", "env": variables}
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+
+
+def lease(name: str, holder: str = "one", ago_s: float = 1.0, namespace: str = "") -> Lease:
+    """Return a Lease that was renewed so long ago."""
+    renewed = (NOW - timedelta(seconds=ago_s)).isoformat()
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    place = namespace or "trainer-kai"
+    metadata = {"name": name, "namespace": place, "uid": f"{place}/{name}"}
+    return decode(Lease, encode({"metadata": metadata, "spec": spec}))
+
+
+def queues(*found: Mapping[str, Any]) -> Sequence[Queue]:
+    """Read some queues."""
+    return [decode(Queue, encode(it)) for it in found]
+
+
+def _objects(prefix: str) -> list[Any]:
+    # without the aliases of the text: what is changed in one is not changed in another
+    return [_plain(it) for it in _read() if it["kind"].startswith(prefix)]
+
+
+@cache
+def _read() -> list[Any]:
+    texts = [it.read_text() for it in sorted(BASE.rglob("*.yaml")) if it.stem != "kustomization"]
+    return [obj for text in texts for obj in yaml.safe_load_all(text) if obj]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(it) for name, it in value.items()}
+    return [_plain(it) for it in value] if isinstance(value, list) else value
+
+
+def _established() -> Obj:
+    return {"conditions": [{"type": "Established", "status": "True"}]}

@@ -1,0 +1,186 @@
+"""All checks together: sound installations of every kind, and one of which nothing can be read."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.cli.doctor.sound import (
+    MODE_EXTERNAL,
+    NOW,
+    configured,
+    injected,
+    lease,
+    secret,
+    sound,
+)
+from trainer_kai.api.meta import Meta
+from trainer_kai.cli.doctor import trials
+from trainer_kai.cli.doctor.checks import CHECKS, examine
+from trainer_kai.cli.doctor.expected import Right, expected
+from trainer_kai.cli.doctor.facts import NOT_ASKED, Facts, Site, Trial, name_of
+from trainer_kai.cli.doctor.finding import State, known
+
+
+def by_address(found: Any) -> None:
+    """Call the webhooks beside the cluster, as the overlay `local` does."""
+    for hook in (it for configuration in found for it in configuration["webhooks"]):
+        path = hook["clientConfig"]["service"]["path"]
+        bundle = hook["clientConfig"]["caBundle"]
+        hook["clientConfig"] = {"url": f"https://127.0.0.1:9443{path}", "caBundle": bundle}
+
+
+def trusted_by_all(found: Any) -> None:
+    """Leave the authority to what every machine trusts."""
+    by_address(found)
+    for hook in (it for configuration in found for it in configuration["webhooks"]):
+        del hook["clientConfig"]["caBundle"]
+
+
+def opt_in(found: Any) -> None:
+    """Let namespaces ask, as the overlay `opt-in` does."""
+    for hook in (it for configuration in found for it in configuration["webhooks"]):
+        wish = hook["namespaceSelector"]["matchExpressions"][1]
+        wish |= {"operator": "In", "values": ["enabled"]}
+
+
+def strict(found: Any) -> None:
+    """Refuse what cannot be judged, as a stricter overlay may."""
+    for configuration in found:
+        if configuration["kind"].startswith("Validating"):
+            for hook in configuration["webhooks"]:
+                hook["failurePolicy"] = "Fail"
+
+
+def beside_a_kai(facts: Facts) -> Facts:
+    """Take our scheduler away, and have a KAI that binds."""
+    return facts._replace(
+        jobset=Trial(trials.jobset("default"), injected(**{MODE_EXTERNAL: "true"})),
+        accounts={**facts.accounts, "trainer-kai-scheduler": False},
+        deployments=[
+            it for it in known(facts.deployments) if not name_of(it).endswith("scheduler")
+        ],
+        leases=[lease("trainer-kai-podgrouper")],
+        rivals=[lease("kai-scheduler", namespace="kai-scheduler")],
+    )
+
+
+def by_cert_manager(facts: Facts) -> Facts:
+    """Take from the webhook what only who makes certificates needs."""
+    return facts._replace(secret=secret(key=False), lacking=_without_writing(facts))
+
+
+def by_files(facts: Facts) -> Facts:
+    """Have no Secret, and no right to read one."""
+    return facts._replace(secret=None, lacking=_without_writing(facts, "get"))
+
+
+def _without_writing(facts: Facts, *more: str) -> dict[str, list[Right]]:
+    (webhook,) = (it for it in facts.manifests.accounts if it.name == "trainer-kai-webhook")
+    secrets = {"create", "update", *more}
+    lost = [it for it in webhook.rights if it.resource == "secrets" and it.verb in secrets]
+    lost += [it for it in webhook.rights if "webhookconf" in it.resource and it.verb == "patch"]
+    assert len(lost) > len(secrets)
+    return {**{name: [] for name in facts.lacking}, webhook.name: lost}
+
+
+def by_policy(facts: Facts) -> Facts:
+    """Have nothing but a policy of the API server, and a KAI."""
+    got: Any = injected()
+    got["metadata"] = {"name": "x"}
+    del got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]
+    policy = {"metadata": {"name": "kai-trainer"}, "spec": {"matchConstraints": {}}}
+    return facts._replace(
+        configurations=[],
+        policies=[policy],
+        secret=None,
+        jobset=Trial(trials.jobset("default"), got),
+        gang_pod=Trial(trials.gang_pod("default"), trials.gang_pod("default")),
+        accounts=dict.fromkeys(facts.accounts, False),
+        deployments=[],
+        leases=[],
+        rivals=[lease("kai-scheduler", namespace="kai-scheduler")],
+    )
+
+
+def renamed(facts: Facts) -> Facts:
+    """Put everything into another namespace."""
+    leases = [lease(it.metadata.name, namespace="gangs") for it in known(facts.leases)]
+    return facts._replace(site=Site("gangs", "kai-scheduler"), leases=leases)
+
+
+labels = {"kubernetes.io/metadata.name": "default", "trainer-kai.dev/inject": "enabled"}
+
+# what is otherwise in a sound installation
+SOUND: list[Case[Callable[[Facts], Facts], None]] = [
+    Case("as the manifests have it", lambda it: it, None),
+    Case("processes elsewhere", lambda it: it._replace(deployments=[]), None),
+    Case(
+        "called by address",
+        lambda it: it._replace(configurations=configured(change=by_address)),
+        None,
+    ),
+    Case("certificates of others", lambda it: it._replace(secret=secret(key=False)), None),
+    Case("a certificate kept elsewhere", lambda it: it._replace(secret=None), None),
+    Case(
+        "an authority that all trust",
+        lambda it: it._replace(secret=None, configurations=configured(change=trusted_by_all)),
+        None,
+    ),
+    Case(
+        "namespaces that ask",
+        lambda it: it._replace(
+            configurations=configured(change=opt_in),
+            namespaces=[Meta(name="default", labels=labels), Meta(name="other")],
+        ),
+        None,
+    ),
+    Case(
+        "refusals enforced", lambda it: it._replace(configurations=configured(change=strict)), None
+    ),
+    Case("a KAI that binds", beside_a_kai, None),
+    Case("nothing but a policy", by_policy, None),
+    Case("cert-manager", by_cert_manager, None),
+    Case("files", by_files, None),
+    Case("another namespace", renamed, None),
+    Case(
+        "months later",
+        lambda it: it._replace(
+            now=NOW + timedelta(days=200),
+            leases=[
+                lease("trainer-kai-podgrouper", ago_s=-200 * 86400),
+                lease("trainer-kai-scheduler", ago_s=-200 * 86400),
+            ],
+        ),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SOUND, ids=ids)
+def test_nothing_is_wrong_with_a_sound_installation(
+    case: Case[Callable[[Facts], Facts], None],
+) -> None:
+    """However it is set up: every line is ok."""
+    findings = examine(case.given(sound()))
+
+    assert [it for it in findings if it.state is not State.OK] == []
+    assert len({it.check for it in findings}) == len(findings)
+
+
+def test_who_may_read_nothing_is_told_nothing_and_no_check_fails() -> None:
+    """Each says that it cannot tell."""
+    manifests = expected()
+    nothing = Facts(Site("trainer-kai", "kai-scheduler"), manifests, NOW)
+    accounts = {it.name: NOT_ASKED for it in manifests.accounts}
+    definitions = dict.fromkeys(sound().definitions, NOT_ASKED)
+
+    findings = examine(
+        nothing._replace(definitions=definitions, accounts=accounts, lacking=accounts)
+    )
+
+    assert {it.state for it in findings} == {State.UNKNOWN}
+    assert {it.is_so for it in findings} >= {"cannot tell: it was not asked for"}
+    assert len(findings) >= len(CHECKS)

@@ -1,0 +1,26 @@
+"""What the doctor compares with is what the manifests say now."""
+
+from tests.support.installed import installed, text_of
+from trainer_kai.cli.doctor.expected import PATH, expected
+
+
+def test_it_is_current() -> None:
+    """`make tables` would write what is there already."""
+    assert text_of(installed()) == PATH.read_text()
+
+
+def test_it_holds_what_a_person_would_name() -> None:
+    """One of each kind, to see that nothing is read past."""
+    found = expected()
+    (scheduler,) = (it for it in found.accounts if it.name == "trainer-kai-scheduler")
+    hooks = {it.name: it for configuration in found.configurations for it in configuration.hooks}
+
+    assert found.runtime_field == "spec.podGroupPolicy.kaiScheduler.queue"
+    assert hooks["pod.trainer-kai.dev"].path == "/mutate/pod"
+    assert ("create", "pods", "binding", True) in {
+        (it.verb, it.resource, it.subresource, it.everywhere) for it in scheduler.rights
+    }
+    assert ("patch", "leases", "", False) in {
+        (it.verb, it.resource, it.subresource, it.everywhere) for it in scheduler.rights
+    }
+    assert len(found.definitions) == 3

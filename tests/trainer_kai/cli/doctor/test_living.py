@@ -1,0 +1,142 @@
+"""Who runs, who leads, and by which clock."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.cli.doctor.sound import (
+    MODE_EXTERNAL,
+    deployment,
+    injected,
+    lease,
+    sound,
+    states,
+)
+from trainer_kai.api.lease import Lease
+from trainer_kai.cli.doctor import trials
+from trainer_kai.cli.doctor.facts import Facts, Obj, Trial
+
+GROUPER, SCHEDULER, WEBHOOK = (f"trainer-kai-{it}" for it in ("podgrouper", "scheduler", "webhook"))
+KAI = lease("kai-scheduler", "kai-0", namespace="kai")
+TOLD_OTHERWISE = [deployment(GROUPER, TRAINER_KAI_MODE="external"), deployment(SCHEDULER)]
+EXTERNAL = Trial(trials.jobset("default"), injected(**{MODE_EXTERNAL: "true"}))
+
+
+def facts(**fields: Any) -> Facts:
+    """Return a sound installation but for some facts."""
+    return sound()._replace(**fields)
+
+
+def deployed(scheduler: int) -> list[Obj]:
+    """Return all Deployments, of which one has so many replicas ready."""
+    return [deployment(GROUPER), deployment(SCHEDULER, scheduler), deployment(WEBHOOK)]
+
+
+def led(*leases: Lease, renewed: str = "", **fields: Any) -> Facts:
+    """Return an installation with these Leases, one of which changed while it was looked at."""
+    return facts(leases=leases, renewed=frozenset({f"trainer-kai/{renewed}"}), **fields)
+
+
+SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
+    Case(
+        "one replica of two",
+        ("processes", facts(deployments=deployed(scheduler=1))),
+        ("warning", f"{SCHEDULER} has 1 of 2 ready"),
+    ),
+    Case(
+        "no replica",
+        ("processes", facts(deployments=deployed(scheduler=0))),
+        ("fault", f"{SCHEDULER} has 0 of 2 ready"),
+    ),
+    Case(
+        "one Deployment is missing",
+        ("processes", facts(deployments=[deployment(GROUPER), deployment(WEBHOOK)])),
+        ("warning", f"there is no Deployment {SCHEDULER}"),
+    ),
+    Case(
+        "settings that differ",
+        ("mode", facts(deployments=TOLD_OTHERWISE)),
+        ("fault", f"TRAINER_KAI_MODE is external to {GROUPER}, bundled to {SCHEDULER}"),
+    ),
+    Case(
+        "two that bind",
+        ("mode", facts(jobset=EXTERNAL)),
+        ("fault", "it is external, and our scheduler leads"),
+    ),
+    Case(
+        "a Lease that nobody has made",
+        ("leases", led(lease(SCHEDULER))),
+        ("fault", f"there is no Lease trainer-kai/{GROUPER}: none has ever led"),
+    ),
+    Case(
+        "one that was given back",
+        ("leases", led(lease(GROUPER, holder=""))),
+        ("fault", f"trainer-kai/{GROUPER} is held by nobody"),
+    ),
+    Case(
+        "one that is not renewed",
+        ("leases", led(lease(GROUPER, ago_s=40))),
+        ("fault", f"one has not renewed trainer-kai/{GROUPER} for 40 s"),
+    ),
+    Case(
+        "not for long",
+        ("leases", led(lease(GROUPER, ago_s=4000))),
+        ("fault", f"one has not renewed trainer-kai/{GROUPER} since 2026-05-01T10:53:20+00:00"),
+    ),
+    Case(
+        "by a clock that is behind",
+        ("leases", led(lease(GROUPER, ago_s=40), renewed=GROUPER)),
+        ("ok", "held by one"),
+    ),
+    Case(
+        "a KAI that lives",
+        ("another scheduler", facts(rivals=[KAI])),
+        ("fault", "kai/kai-scheduler is held by kai-0: it schedules as kai-scheduler, too"),
+    ),
+    Case(
+        "a KAI that is gone",
+        ("another scheduler", facts(rivals=[lease("kai-scheduler", ago_s=60, namespace="kai")])),
+        ("ok", "nobody else goes by the name kai-scheduler"),
+    ),
+    Case(
+        "nobody binds",
+        ("another scheduler", facts(jobset=EXTERNAL)),
+        ("warning", "nobody holds a Lease called kai-scheduler: who binds?"),
+    ),
+    Case(
+        "TrainJobs of Kueue",
+        ("Kueue", facts(kueues=["a/b", "a/c"])),
+        ("warning", "a/b, a/c is in a queue of Kueue"),
+    ),
+    Case(
+        "a clock that is far behind",
+        ("clocks", led(lease(GROUPER, ago_s=100), renewed=GROUPER)),
+        ("fault", "that of one is 100 s behind the API server's"),
+    ),
+    Case(
+        "a clock that is a little ahead",
+        ("clocks", led(lease(GROUPER, ago_s=-20), renewed=GROUPER)),
+        ("warning", "that of one is 20 s ahead of the API server's"),
+    ),
+    Case(
+        "our own clock",
+        ("clocks", led(lease(GROUPER, ago_s=-30), skew_s=30.0)),
+        ("warning", "that of this machine is 30 s behind the API server's"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SAID, ids=ids)
+def test_who_lives(case: Case[tuple[str, Facts], tuple[str, str]]) -> None:
+    """Processes may run anywhere; Leases tell."""
+    check, given = case.given
+
+    assert states(given, check)[0] == case.want
+
+
+def test_dates_are_compared_with_the_api_servers() -> None:
+    """A Lease is no older because the machine that asks is behind."""
+    behind = led(lease(GROUPER, ago_s=-30), lease(SCHEDULER, ago_s=-30), skew_s=30.0)
+
+    assert [state for state, _ in states(behind, "leases")] == ["ok", "ok"]

@@ -1,0 +1,292 @@
+"""What is read of a cluster, over a wire that refuses, fails or says nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.clock import VirtualClock
+from tests.trainer_kai.cli.doctor.sound import NOW, configured, lease, sound
+from trainer_kai.api.meta import Meta
+from trainer_kai.cli.doctor.checks import examine
+from trainer_kai.cli.doctor.facts import Facts
+from trainer_kai.cli.doctor.finding import State, known
+from trainer_kai.cli.doctor.read import Wish, look
+from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.client import Client, Patience, Unobserved
+from trainer_kai.kube.errors import Unavailable
+from trainer_kai.kube.request import Request
+from trainer_kai.kube.transport import unavailable
+
+WISH = Wish("trainer-kai", "kai-scheduler")
+OURS = "/api/v1/namespaces/trainer-kai"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+HOOKS = "/apis/admissionregistration.k8s.io/v1"
+SECRET = f"{OURS}/secrets/trainer-kai-webhook-tls"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/trainer-kai/leases"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+NODES = "/api/v1/nodes"
+MADE = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class Wire:
+    """Answers by path; what is not there is not found."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.served: dict[str, Any] = served(sound())
+        self.later: dict[str, Any] = {}  # what is served after some seconds
+        self.refusals: dict[str, int] = {}  # by the beginning of a path
+        self.silent: set[str] = set()
+        self.denied: set[str] = set()  # resources that no account may touch
+        self.asked: list[str] = []
+
+    async def send(self, request: Request, timeout_s: float) -> Answer:
+        """Answer, refuse, or say nothing."""
+        self.asked.append(request.target)
+        if request.path in self.silent:
+            await self.clock.sleep(timeout_s)
+            raise unavailable(request, "no answer in time", was_sent=True)
+        for path, status in self.refusals.items():
+            if request.path.startswith(path):
+                return Answer(status, json.dumps({"message": "no"}).encode())
+        if request.path == REVIEWS:
+            return self._review(json.loads(request.body or b""))
+        there = self.served if self.clock.monotonic_s() < 2 else {**self.served, **self.later}
+        if request.path not in there:
+            return Answer(404, b"{}")
+        return Answer(200, msgspec.json.encode(there[request.path]))
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Serve nothing: nobody follows anything here."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+    def _review(self, review: Mapping[str, Any]) -> Answer:
+        spec = review["spec"]
+        assert spec["groups"][1] == "system:serviceaccounts:trainer-kai"
+        allowed = spec["resourceAttributes"]["resource"] not in self.denied
+        return Answer(201, json.dumps({"status": {"allowed": allowed}}).encode())
+
+
+def served(facts: Facts) -> dict[str, Any]:
+    """Return the objects of facts by their paths."""
+    configurations = known(facts.configurations)
+    mutating = [it for it in configurations if it["kind"].startswith("Mutating")]
+    validating = [it for it in configurations if it["kind"].startswith("Validating")]
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+    return {
+        "/version": known(facts.version),
+        **{f"{CRDS}/{name}": known(it) for name, it in facts.definitions.items()},
+        **{f"{OURS}/serviceaccounts/{it}": {} for it in facts.accounts},
+        f"{HOOKS}/mutatingwebhookconfigurations": {"items": mutating},
+        f"{HOOKS}/validatingwebhookconfigurations": {"items": validating},
+        SECRET: known(facts.secret),
+        "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes": {"items": []},
+        "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes": {"items": []},
+        "/apis/trainer.kubeflow.org/v1alpha1/trainjobs": listing(),
+        "/api/v1/namespaces": listing(*known(facts.namespaces)),
+        "/apis/apps/v1/namespaces/trainer-kai/deployments": {"items": known(facts.deployments)},
+        LEASES: whole(known(facts.leases)),
+        "/apis/coordination.k8s.io/v1/leases": listing(),
+        "/apis/scheduling.run.ai/v2/queues": whole(known(facts.queues)),
+        "/apis/scheduling.run.ai/v2alpha2/podgroups": listing(),
+        "/apis/scheduling.k8s.io/v1/priorityclasses": listing(
+            *(Meta(name=it) for it in known(facts.classes))
+        ),
+        NODES: {"metadata": {}, "items": [node, {"metadata": {"name": "plain"}}]},
+        jobsets: made(known(facts.jobset).got),
+        "/api/v1/namespaces/default/pods": PodTrials(facts),
+    }
+
+
+class PodTrials(dict[str, Any]):
+    """Both dry runs of pods go to one path: what is answered holds for both."""
+
+    def __init__(self, facts: Facts) -> None:
+        got: Any = made(known(facts.foreign_pod).got)
+        super().__init__(got)
+
+
+def made(got: Any) -> dict[str, Any]:
+    """Return an object of a dry run as it is dated."""
+    return {**got, "metadata": {**got["metadata"], "creationTimestamp": MADE}}
+
+
+def listing(*metas: Meta) -> dict[str, Any]:
+    """Return a page of objects with nothing but metadata."""
+    return {"metadata": {}, "items": [{"metadata": it} for it in metas]}
+
+
+def whole(found: Any) -> dict[str, Any]:
+    """Return a page of objects."""
+    return {"metadata": {}, "items": list(found)}
+
+
+@pytest.fixture
+def wire() -> Wire:
+    """Return a sound cluster."""
+    return Wire(VirtualClock(NOW))
+
+
+async def looked(wire: Wire, wish: Wish = WISH, passes_s: float = 60.0) -> Facts:
+    """Look, and let time pass meanwhile."""
+    access = Access("https://127.0.0.1:6443", Token(""))
+    patience = Patience(timeout_s=15.0, total_s=5.0)
+    client = Client(access, wire, wire.clock, Unobserved(), patience=patience)
+    looking = asyncio.create_task(look(client, wish))
+    await wire.clock.advance(0)
+    while not looking.done() and wire.clock.monotonic_s() < passes_s:
+        await wire.clock.advance(0.5)
+    return await looking
+
+
+def wrong(facts: Facts) -> dict[str, str]:
+    """Return what is not ok, by check."""
+    return {it.check: it.is_so for it in examine(facts) if it.state is not State.OK}
+
+
+async def test_a_sound_cluster_is_read_whole(wire: Wire) -> None:
+    """Of the two pods only one can be served here, so a gang's pod has no group."""
+    assert wrong(await looked(wire)) == {"a pod of a gang": "dry in default: it joins no group"}
+    assert (
+        "/api/v1/namespaces/default/pods?fieldManager=trainer-kai-doctor&dryRun=All" in wire.asked
+    )
+
+
+async def test_what_may_not_be_read_is_named_and_nothing_else_is_lost(wire: Wire) -> None:
+    """One that cannot tell says what may not be done."""
+    wire.refusals = {SECRET: 403, NODES: 403, REVIEWS: 403}
+
+    found = wrong(await looked(wire))
+
+    reviews = "cannot tell: you may not create subjectaccessreviews.authorization.k8s.io"
+    assert found["nodes"] == "cannot tell: you may not list nodes"
+    assert found["certificate"].startswith("cannot tell: you may not get secrets trainer-kai/")
+    assert found["rights of webhook"] == reviews
+    assert found.keys() - {"a pod of a gang"} == {
+        *("nodes", "authority", "certificate"),
+        *(f"rights of {it}" for it in ("webhook", "podgrouper", "scheduler")),
+    }
+
+
+async def test_nothing_may_be_read_but_the_version(wire: Wire) -> None:
+    """No crash, and no verdict."""
+    wire.refusals = {"/api/": 403, "/apis/": 403}
+
+    findings = examine(await looked(wire))
+
+    assert {it.state for it in findings if it.check != "API server"} == {State.UNKNOWN}
+
+
+async def test_what_says_nothing_or_fails_holds_nobody_up(wire: Wire) -> None:
+    """A request ends after its time, all of them after theirs; the others are told."""
+    wire.silent = {SECRET}
+    wire.refusals = {NODES: 500}
+
+    found = wrong(await looked(wire))
+
+    assert wire.clock.monotonic_s() < 40
+    assert found["certificate"].startswith("cannot tell: ")
+    assert found["nodes"].startswith("cannot tell: GET /api/v1/nodes: 500")
+    assert found.keys() == {"a pod of a gang", "authority", "certificate", "nodes"}
+
+
+async def test_without_an_api_server_nobody_can_say(wire: Wire) -> None:
+    """That is for whoever asks to know."""
+    wire.silent = {"/version"}
+
+    with pytest.raises(Unavailable):
+        await looked(wire)
+
+
+async def test_what_an_account_may_not_is_read(wire: Wire) -> None:
+    """By the API server's own judgement."""
+    wire.denied = {"queues"}
+
+    found = wrong(await looked(wire))
+
+    assert found["rights of scheduler"].endswith(
+        "may not list queues.scheduling.run.ai, patch queues/status.scheduling.run.ai, "
+        "watch queues.scheduling.run.ai"
+    )
+
+
+async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
+    """The namespace of the context if it takes part, else another, else the one that is named."""
+
+    def only(name: str) -> Any:
+        def opted(found: Any) -> None:
+            for hook in found[0]["webhooks"]:
+                hook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+
+        return opted
+
+    async def tried(wish: Wish = WISH) -> set[str]:
+        await looked(wire, wish)
+        paths = {it.partition("?")[0] for it in wire.asked if "dryRun" in it and "jobsets" in it}
+        wire.asked.clear()
+        return {it.split("/")[5] for it in paths}
+
+    def set_up(name: str) -> None:
+        items = {"items": configured(change=only(name))[:1]}
+        wire.served[f"{HOOKS}/mutatingwebhookconfigurations"] = items
+
+    assert await tried() == {"default"}
+    set_up("trainer-kai")
+    assert await tried() == {"trainer-kai"}
+    set_up("nowhere")
+    assert await tried() == set()
+    assert await tried(WISH._replace(try_in="there")) == {"there"}
+
+
+async def test_a_lease_that_looks_stale_is_looked_at_again(wire: Wire) -> None:
+    """If it was renewed meanwhile, it is a clock that is behind."""
+    stale = [lease(f"trainer-kai-{it}", ago_s=100) for it in ("podgrouper", "scheduler")]
+    wire.served[LEASES] = whole(stale)
+    wire.later[LEASES] = whole([stale[0], lease("trainer-kai-scheduler", ago_s=96)])
+
+    facts = await looked(wire)
+
+    assert facts.renewed == {"trainer-kai/trainer-kai-scheduler"}
+    found = wrong(facts)
+    assert found["lease of podgrouper"].endswith("for 104 s")
+    assert found["clocks"] == "that of one is 100 s behind the API server's"
+
+
+async def test_a_clock_that_is_off_is_seen_by_what_the_api_server_dates(wire: Wire) -> None:
+    """It dates objects by whole seconds, so one second is no difference."""
+    assert known((await looked(wire)).skew_s) == 0.0
+    for path in [it for it in wire.served if "/namespaces/default/" in it]:
+        wire.served[path]["metadata"]["creationTimestamp"] = "2026-05-01T12:00:30Z"
+
+    assert 29.0 < known((await looked(Late(wire))).skew_s) <= 31.0
+
+
+class Late(Wire):
+    """The same cluster, asked anew."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(VirtualClock(NOW))
+        self.served = wire.served
+
+
+async def test_runtimes_that_had_the_queue_as_a_field_are_found(wire: Wire) -> None:
+    """The API server goes on noting who wrote it, though the definition has lost it."""
+    fields: Any = {"f:spec": {"f:podGroupPolicy": {"f:kaiScheduler": {"f:queue": {}}}}}
+    having = {"metadata": {"name": "torch", "managedFields": [{"fieldsV1": fields}]}}
+    others = {"metadata": {"name": "plain", "managedFields": []}}
+    path = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
+    wire.served[path] = {"items": [having, others]}
+
+    assert known((await looked(wire)).noted_runtimes) == ["torch"]

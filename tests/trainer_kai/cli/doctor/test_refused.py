@@ -1,0 +1,76 @@
+"""Who refused, by the words of the API server. The sentences are those of a real one."""
+
+import pytest
+
+from tests.support.case import Case, ids
+from trainer_kai.cli.doctor.refused import By, Refused, read_refusal
+from trainer_kai.kube.errors import Refusal
+
+HOOK = "jobset-create.trainer-kai.dev"
+POST = 'failed to call webhook: Post "https://127.0.0.1:9443/mutate/jobset?timeout=5s"'
+UNKNOWN = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+ROLES = (
+    'jobsets.jobset.x-k8s.io is forbidden: User "u" cannot create resource "jobsets" '
+    'in API group "jobset.x-k8s.io" in the namespace "default"'
+)
+
+# status, message -> who it was, by which webhook, and his words
+REFUSED: list[Case[tuple[int, str], Refused]] = [
+    Case(
+        "our own refusal",
+        (503, f'admission webhook "{HOOK}" denied the request: the TrainJob a/b cannot be read'),
+        Refused(By.OURS, HOOK, "the TrainJob a/b cannot be read"),
+    ),
+    Case(
+        "without a word",
+        (400, f'admission webhook "{HOOK}" denied the request without explanation'),
+        Refused(By.OURS, HOOK, "without a reason"),
+    ),
+    Case(
+        "no dry runs",
+        (400, f'admission webhook "{HOOK}" does not support dry run'),
+        Refused(By.OURS, HOOK, "does not support dry run"),
+    ),
+    Case(
+        "nobody answers",
+        (500, f'Internal error occurred: failed calling webhook "{HOOK}": {POST}: refused'),
+        Refused(By.OUR_OUTAGE, HOOK, f"{POST}: refused"),
+    ),
+    Case(
+        "another one refuses",
+        (403, 'admission webhook "validation.gatekeeper.sh" denied the request: [x] no'),
+        Refused(By.OTHER, "validation.gatekeeper.sh", "[x] no"),
+    ),
+    Case(
+        "another one is away",
+        (500, 'Internal error occurred: failed calling webhook "mjobset.kb.io": timeout'),
+        Refused(By.OTHER_OUTAGE, "mjobset.kb.io", "timeout"),
+    ),
+    Case("no right to", (403, ROLES), Refused(By.ROLES, "", ROLES)),
+    Case(
+        "a quota",
+        (403, 'pods "x" is forbidden: exceeded quota: q, requested: pods=1'),
+        Refused(By.SERVER, "", 'pods "x" is forbidden: exceeded quota: q, requested: pods=1'),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=ids)
+def test_who_refused(case: Case[tuple[int, str], Refused]) -> None:
+    """Ours are known by their names."""
+    status, message = case.given
+
+    found = read_refusal(Refusal("POST /x", status, "", message), frozenset({HOOK}))
+
+    assert found == case.want
+
+
+def test_what_is_not_trusted() -> None:
+    """A wrong authority is told apart from a process that is away."""
+    text = f'failed calling webhook "{HOOK}": {POST}: {UNKNOWN}'
+    away = f'failed calling webhook "{HOOK}": {POST}: connect: connection refused'
+    ours = frozenset({HOOK})
+
+    assert read_refusal(Refusal("", 500, "", text), ours).untrusted == UNKNOWN
+    assert read_refusal(Refusal("", 500, "", away), ours).untrusted == ""
+    assert read_refusal(Refusal("", 500, "", text), frozenset()).untrusted == ""

@@ -1,0 +1,73 @@
+"""How findings are told."""
+
+from tests.support.tree import ROOT
+from tests.support.world import queue
+from tests.trainer_kai.cli.doctor.sound import HOSTS, NOW, configured, queues, refused, sound
+from trainer_kai.cli.doctor import trials
+from trainer_kai.cli.doctor.checks import examine
+from trainer_kai.cli.doctor.facts import Trial
+from trainer_kai.cli.doctor.finding import CannotTell, fault, ok, unknown, warning
+from trainer_kai.cli.doctor.telling import as_json, as_text, exit_code
+from webhook.certs import make
+
+FINDINGS = [
+    ok("nodes", "2 of 3 have GPUs"),
+    warning("a longer name", "something is otherwise than it was meant to be", "another thing"),
+    unknown("mode", CannotTell("nobody says")),
+]
+FAULT = fault("queues", "there is none", "one")
+SHOWN = """\
+ok        nodes           2 of 3 have GPUs
+warning   a longer name   something is otherwise than it
+                          was meant to be
+                          right: another thing
+unknown   mode            cannot tell: nobody says
+
+3 checks: 1 warning, 1 unknown, 1 ok"""
+
+
+def test_a_line_for_each() -> None:
+    """In columns, and what would be right below."""
+    assert as_text(FINDINGS, 56) == SHOWN
+
+
+def test_programs_get_all_of_it() -> None:
+    """With counts of every state, and null where nothing has to be right."""
+    told = as_json([*FINDINGS, FAULT])
+
+    assert told["schema"] == "trainer-kai/doctor/v1"
+    assert told["counts"] == {"ok": 1, "unknown": 1, "warning": 1, "fault": 1}
+    assert told["findings"][0] == {
+        "check": "nodes",
+        "state": "ok",
+        "is": "2 of 3 have GPUs",
+        "right": None,
+    }
+
+
+def test_only_a_fault_fails() -> None:
+    """A warning is for people."""
+    assert exit_code(FINDINGS) == 0
+    assert exit_code([*FINDINGS, FAULT]) == 1
+
+
+def test_what_the_readme_shows_is_what_is_told() -> None:
+    """Of a configuration with a wrong authority, and of a queue without its parent."""
+    hook = "jobset-create.trainer-kai.dev"
+    post = 'Post "https://trainer-kai-webhook.trainer-kai.svc:443/mutate/jobset?timeout=5s"'
+    why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    pod = trials.gang_pod("default")
+    facts = sound()._replace(
+        configurations=configured(make(HOSTS, NOW).authority),
+        jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),
+        gang_pod=Trial(pod, pod),
+        queues=queues(
+            queue("all"),
+            queue("default-queue", parent="all"),
+            queue("team-a", parent="research"),
+        ),
+    )
+
+    told = as_text(examine(facts), 100)
+
+    assert f"```\n{told}\n```" in (ROOT / "trainer_kai" / "cli" / "README.md").read_text()

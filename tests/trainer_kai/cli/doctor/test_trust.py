@@ -1,0 +1,147 @@
+"""Certificates and authorities: what was read, and what a dry run showed of it."""
+
+import base64
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.cli.doctor.sound import (
+    HOSTS,
+    NOW,
+    configured,
+    pair,
+    refused,
+    secret,
+    sound,
+    states,
+)
+from trainer_kai.cli.doctor.facts import Facts
+from webhook.certs import make
+
+HOOK = "jobset-create.trainer-kai.dev"
+X509 = "x509: certificate signed by unknown authority"
+UNTRUSTED = refused(f'failed calling webhook "{HOOK}": failed to call webhook: Post "u": {X509}')
+AWAY = refused(f'failed calling webhook "{HOOK}": connection refused')
+DENIED = refused("exceeded quota", 403)
+OTHER = make(HOSTS, NOW)
+NAME = "trainer-kai/trainer-kai-webhook-tls"
+ALL = ", ".join(f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
+
+
+def empty(found: Any) -> None:
+    """Leave the authority out."""
+    for hook in found[0]["webhooks"]:
+        del hook["clientConfig"]["caBundle"]
+
+
+def one_wrong(found: Any) -> None:
+    """Give the last webhook another authority."""
+    wrong = base64.b64encode(OTHER.authority).decode()
+    found[0]["webhooks"][2]["clientConfig"]["caBundle"] = wrong
+
+
+def facts(**fields: Any) -> Facts:
+    """Return a sound installation but for some facts."""
+    return sound()._replace(**fields)
+
+
+TRUSTED: list[Case[Facts, tuple[str, str]]] = [
+    Case(
+        "a wrong authority, seen and said",
+        facts(jobset=UNTRUSTED, configurations=configured(OTHER.authority)),
+        ("fault", f"the API server does not trust the webhook: {X509}"),
+    ),
+    Case(
+        "a wrong authority, and nobody answers anyway",
+        facts(jobset=AWAY, configurations=configured(OTHER.authority)),
+        ("fault", f"the caBundle of {ALL} has not signed that of {NAME}"),
+    ),
+    Case(
+        "one webhook of three has a wrong one",
+        facts(configurations=configured(change=one_wrong)),
+        ("fault", f"the caBundle of pod.trainer-kai.dev has not signed that of {NAME}"),
+    ),
+    Case(
+        "another Secret than that of the process",
+        facts(secret=secret(OTHER)),
+        ("warning", f"the webhook shows another certificate than that of {NAME}"),
+    ),
+    Case(
+        "none, and no answer",
+        facts(jobset=AWAY, configurations=configured(change=empty)),
+        ("fault", f"{ALL}: no caBundle"),
+    ),
+    Case(
+        "the old and the new one",
+        facts(configurations=configured(OTHER.authority + pair().authority)),
+        ("ok", f"every caBundle has signed the certificate of {NAME}"),
+    ),
+    Case(
+        "the certificate itself is the authority",
+        facts(configurations=configured(pair().certificate)),
+        ("ok", f"every caBundle has signed the certificate of {NAME}"),
+    ),
+    Case(
+        "nobody knows",
+        facts(jobset=DENIED, secret=None),
+        ("unknown", f"cannot tell: there is no certificate in {NAME}, and no dry run was answered"),
+    ),
+    Case(
+        "no certificate at all in the Secret",
+        facts(secret={"data": {"tls.crt": "????"}}),
+        ("ok", "the webhook is answered; its certificate is kept elsewhere"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TRUSTED, ids=ids)
+def test_authorities(case: Case[Facts, tuple[str, str]]) -> None:
+    """A dry run outranks what is read."""
+    assert states(case.given, "authority") == [case.want]
+
+
+DATED: list[Case[Facts, tuple[str, str]]] = [
+    Case(
+        "it is over",
+        facts(secret=secret(pair(400)), configurations=configured(pair(400).authority)),
+        ("fault", "it is good from 2025-03-27 to 2026-03-27 only, and it is 2026-05-01"),
+    ),
+    Case(
+        "it has not begun",
+        facts(secret=secret(make(HOSTS, NOW + timedelta(days=2)))),
+        ("fault", "it is good from 2026-05-03 to 2027-05-03 only, and it is 2026-05-01"),
+    ),
+    Case(
+        "it was forgotten",
+        facts(secret=secret(pair(355)), configurations=configured(pair(355).authority)),
+        ("warning", "it ends on 2026-05-11, and should have been renewed"),
+    ),
+    Case(
+        "there is time to renew it",
+        facts(secret=secret(pair(340)), configurations=configured(pair(340).authority)),
+        ("ok", "good until 2026-05-26, made by the webhook"),
+    ),
+    Case(
+        "it is for another name",
+        facts(jobset=AWAY, secret=secret(make(("other.svc",), NOW))),
+        ("fault", f"it does not name {HOSTS[0]}, as the webhook is called"),
+    ),
+    Case(
+        "there is none, and no answer",
+        facts(jobset=AWAY, secret=None),
+        ("fault", f"there is none in {NAME}, and the webhook does not answer"),
+    ),
+    Case(
+        "it is made by others",
+        facts(secret=secret(key=False)),
+        ("ok", "good until 2027-05-01, made by others"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", DATED, ids=ids)
+def test_certificates(case: Case[Facts, tuple[str, str]]) -> None:
+    """By dates and names."""
+    assert states(case.given, "certificate") == [case.want]

@@ -1,0 +1,82 @@
+"""All checks, in the order in which they are told: what others need comes first."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from trainer_kai.cli.doctor.facts import Facts
+from trainer_kai.cli.doctor.finding import CannotTell, Finding, unknown
+from trainer_kai.cli.doctor.hooks import check_configurations, check_order
+from trainer_kai.cli.doctor.kinds import (
+    check_definitions,
+    check_jobset_kind,
+    check_runtime_field,
+    check_server,
+    check_trainer_kinds,
+)
+from trainer_kai.cli.doctor.living import (
+    check_clocks,
+    check_kueue,
+    check_leases,
+    check_mode,
+    check_processes,
+    check_rivals,
+)
+from trainer_kai.cli.doctor.rights import check_rights
+from trainer_kai.cli.doctor.sharing import (
+    check_classes,
+    check_default_queue,
+    check_named_queues,
+    check_nodes,
+    check_queues,
+)
+from trainer_kai.cli.doctor.tried import (
+    check_foreign_pod,
+    check_gang_pod,
+    check_jobset,
+    check_namespaces,
+)
+from trainer_kai.cli.doctor.trust import check_certificate, check_trust
+
+__all__ = ["CHECKS", "examine"]
+
+Check: TypeAlias = Callable[[Facts], Iterable[Finding]]
+
+# What it is called where it cannot tell.
+CHECKS: Final[Mapping[str, Check]] = {
+    "API server": check_server,
+    "JobSet": check_jobset_kind,
+    "Trainer": check_trainer_kinds,
+    "definitions": check_definitions,
+    "queue of a runtime": check_runtime_field,
+    "webhooks": check_configurations,
+    "webhook order": check_order,
+    "authority": check_trust,
+    "certificate": check_certificate,
+    "namespaces": check_namespaces,
+    "a TrainJob": check_jobset,
+    "a pod of a gang": check_gang_pod,
+    "a pod of others": check_foreign_pod,
+    "mode": check_mode,
+    "rights": check_rights,
+    "processes": check_processes,
+    "leases": check_leases,
+    "another scheduler": check_rivals,
+    "Kueue": check_kueue,
+    "clocks": check_clocks,
+    "queues": check_queues,
+    "default queue": check_default_queue,
+    "named queues": check_named_queues,
+    "priority classes": check_classes,
+    "nodes": check_nodes,
+}
+
+
+def examine(facts: Facts, checks: Mapping[str, Check] = CHECKS) -> list[Finding]:
+    """Return what every check says; one that cannot tell keeps no other from it."""
+    findings: list[Finding] = []
+    for name, check in checks.items():
+        try:
+            findings += check(facts)
+        except CannotTell as error:
+            findings.append(unknown(name, error))
+    return findings

@@ -1,0 +1,55 @@
+"""Whether each process may do what it does, as the API server judges its ServiceAccount."""
+
+from collections.abc import Iterator
+
+from trainer_kai.cli.doctor.expected import Account, Right
+from trainer_kai.cli.doctor.facts import Facts, listed
+from trainer_kai.cli.doctor.finding import CannotTell, Finding, fault, known, ok, unknown
+from trainer_kai.cli.doctor.tried import POLICY, has_kai, mode_of
+from trainer_kai.cli.doctor.trust import is_made_by_others
+
+__all__ = ["SCHEDULER", "check_rights"]
+
+SCHEDULER = "trainer-kai-scheduler"  # account, Deployment and Lease are called alike
+_APPLY = "the roles and bindings of manifests/base/rbac, applied again"
+
+
+def check_rights(facts: Facts) -> Iterator[Finding]:
+    """Say for each account what it lacks."""
+    for account in facts.manifests.accounts:
+        check = f"rights of {account.name.removeprefix('trainer-kai-')}"
+        try:
+            yield _judged(check, facts, account)
+        except CannotTell as error:
+            yield unknown(check, error)
+
+
+def _judged(check: str, facts: Facts, account: Account) -> Finding:
+    name, where = account.name, f"{facts.site.namespace}/{account.name}"
+    if not known(facts.accounts[name]):
+        if mode_of(facts) == POLICY or (name == SCHEDULER and has_kai(facts)):
+            return ok(check, "there is no such account, and none is needed")
+        return fault(check, f"there is no ServiceAccount {where}", _APPLY)
+    spared = set(_spared(facts, account))
+    lacking = [it for it in known(facts.lacking[name]) if it not in spared]
+    if lacking:
+        return fault(check, f"{where} may not {listed(map(_named, lacking), 3)}", _APPLY)
+    return ok(check, f"{where} has all {len(account.rights) - len(spared)}")
+
+
+def _spared(facts: Facts, account: Account) -> Iterator[Right]:
+    """Yield the rights that only who makes certificates himself needs."""
+    if not is_made_by_others(facts):
+        return
+    for right in account.rights:
+        is_of_hooks = right.resource.endswith("webhookconfigurations")
+        is_of_files = right.resource == "secrets" and facts.secret is None
+        if ((is_of_hooks or right.resource == "secrets") and right.verb != "get") or is_of_files:
+            yield right
+
+
+def _named(right: Right) -> str:
+    part = f"/{right.subresource}" if right.subresource else ""
+    group = f".{right.group}" if right.group else ""
+    name = f" {right.name}" if right.name else ""
+    return f"{right.verb} {right.resource}{part}{group}{name}"

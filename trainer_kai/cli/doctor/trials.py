@@ -1,0 +1,94 @@
+"""What is tried dry: a JobSet as Trainer makes it, a pod of a gang, and a pod that is none of ours.
+
+A dry run goes through all of admission and is stored nowhere. The TrainJob that the JobSet belongs
+to does not exist; our webhook then goes by what it knows of the namespace.
+"""
+
+from typing import Any, Final
+
+from trainer_kai.api.names import (
+    GANG,
+    JOB_INDEX,
+    JOBSET_NAME,
+    JOBSET_UID,
+    REPLICATED_JOB,
+)
+from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
+
+__all__ = ["NAME", "foreign_pod", "gang_pod", "jobset"]
+
+NAME: Final = "trainer-kai-doctor"
+_UID: Final = "00000000-0000-0000-0000-000000000000"
+_IMAGE: Final = "trainer-kai.invalid/doctor"  # nobody ever pulls it
+_SUFFIX: Final = "doctor"
+
+
+def jobset(namespace: str) -> dict[str, Any]:
+    """Return a JobSet of a TrainJob that is not there."""
+    owner = {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "name": NAME,
+        "uid": _UID,
+        "controller": True,
+    }
+    job = {"parallelism": 1, "completions": 1, "template": {"spec": _pod_spec("Never")}}
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "metadata": {"namespace": namespace, "name": NAME, "ownerReferences": [owner]},
+        "spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}]},
+    }
+
+
+def gang_pod(namespace: str) -> dict[str, Any]:
+    """Return a pod as JobSet makes it of a template that ours has marked."""
+    pod = foreign_pod(namespace)
+    job = f"{NAME}-node-0"
+    owner = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "name": job,
+        "uid": _UID,
+        "controller": True,
+    }
+    labels = {
+        GANG: _SUFFIX,
+        JOBSET_NAME: NAME,
+        JOBSET_UID: _UID,
+        REPLICATED_JOB: "node",
+        JOB_INDEX: "0",
+    }
+    pod["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+    return pod
+
+
+def foreign_pod(namespace: str) -> dict[str, Any]:
+    """Return a pod that nobody of us has to do with; the strictest policies let it pass."""
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {"namespace": namespace, "name": NAME},
+        "spec": _pod_spec("Never"),
+    }
+
+
+def _pod_spec(restart: str) -> dict[str, Any]:
+    closed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    amounts = {"cpu": "1m", "memory": "1Mi"}
+    return {
+        "restartPolicy": restart,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "node",
+                "image": _IMAGE,
+                "resources": {"requests": amounts, "limits": amounts},
+                "securityContext": closed,
+            }
+        ],
+    }
