@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+from tests.support.certificates import make
 from tests.support.tree import ROOT
 from tests.support.world import queue
 from trainer_kai.api.decode import decode, encode
@@ -21,7 +22,7 @@ from trainer_kai.cli.doctor.expected import expected
 from trainer_kai.cli.doctor.facts import Facts, Obj, Site, Trial
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.kube.errors import Refusal
-from webhook.certs import Pair, make
+from webhook.certs import Content
 
 __all__ = [
     "HOSTS",
@@ -90,15 +91,15 @@ def states(facts: Facts, name: str) -> list[tuple[str, str]]:
 
 
 @cache
-def pair(days: int = 0) -> Pair:
+def pair(days: int = 0) -> Content:
     """Return a certificate that was made so many days ago."""
     return make(HOSTS, NOW - timedelta(days=days))
 
 
-def secret(shown: Pair | None = None, *, key: bool = True) -> Obj:
+def secret(shown: Content | None = None, *, key: bool = True) -> Obj:
     """Return the Secret of a certificate; without the authority's key it was made by others."""
     shown = shown or pair()
-    files = {"tls.crt": shown.certificate, "tls.key": shown.key, "ca.crt": shown.authority}
+    files = {"tls.crt": shown.certificate, "tls.key": shown.key, "ca.crt": shown.authorities}
     if key:
         files["ca.key"] = shown.authority_key
     return {"data": {name: base64.b64encode(it).decode() for name, it in files.items()}}
@@ -109,7 +110,7 @@ def configured(
 ) -> list[Obj]:
     """Return our configurations, the authority in them, and JobSet's before them."""
     found = [it for kind in ("Mutating", "Validating") for it in _objects(f"{kind}Webhook")]
-    bundle = base64.b64encode(authority or pair().authority).decode()
+    bundle = base64.b64encode(authority or pair().authorities).decode()
     for configuration in found:
         for hook in configuration["webhooks"]:
             hook["clientConfig"]["caBundle"] = bundle

@@ -1,5 +1,6 @@
 """How findings are told."""
 
+from tests.support.certificates import make
 from tests.support.tree import ROOT
 from tests.support.world import queue
 from tests.trainer_kai.cli.doctor.sound import HOSTS, NOW, configured, queues, refused, sound
@@ -8,7 +9,6 @@ from trainer_kai.cli.doctor.checks import examine
 from trainer_kai.cli.doctor.facts import Trial
 from trainer_kai.cli.doctor.finding import CannotTell, fault, ok, unknown, warning
 from trainer_kai.cli.doctor.telling import as_json, as_text, exit_code
-from webhook.certs import make
 
 FINDINGS = [
     ok("nodes", "2 of 3 have GPUs"),
@@ -58,7 +58,7 @@ def test_what_the_readme_shows_is_what_is_told() -> None:
     why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     pod = trials.gang_pod("default")
     facts = sound()._replace(
-        configurations=configured(make(HOSTS, NOW).authority),
+        configurations=configured(make(HOSTS, NOW).authorities),
         jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),
         gang_pod=Trial(pod, pod),
         queues=queues(
