@@ -1,7 +1,8 @@
 """Record what the API server really sends to the webhook: `python -m e2e.front.record_reviews`.
 
-A desk of ours answers on a chain and keeps each body: a JobSet that is made, the same one while it
-is suspended, a pod. They lie in `tests/webhook/reviews`, byte for byte.
+A desk of ours answers on a chain and keeps each body: a TrainJob that is made, and moved to another
+queue later; a JobSet that is made, the same one while it is suspended; a pod. They lie in
+`tests/webhook/reviews`, byte for byte.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from e2e.client.hearing import client_of
 from e2e.cluster.binaries import ensure_chain
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import MUTATING_WEBHOOKS, TRAINJOBS
+from e2e.cluster.resources import MUTATING_WEBHOOKS, TRAINJOBS, VALIDATING_WEBHOOKS
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
 from e2e.front.install import install
@@ -30,6 +31,7 @@ from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Server as Place
 from webhook.app import Desk, Reply, Server, reader
 from webhook.cache import Cache
+from webhook.judge import Judge, Strictness, elsewhere
 
 __all__ = ["REVIEWS", "record"]
 
@@ -64,7 +66,10 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
     tls.load_cert_chain(*cluster.ground.serving)
     clock = SystemClock()
     async with client_of(cluster.kubeconfig) as client:
-        desk = _Recorder(Cache(), _RULES, reader(client), clock, Metrics(), logger(__name__))
+        log = logger(__name__)
+        desk = _Recorder(Cache(), _RULES, reader(client), clock, Metrics(), log)
+        judge = Judge(Cache(), Strictness(_RULES), elsewhere(client), clock, Metrics(), log)
+        desk.add("/validate/trainjob", "trainjob", judge.answer)
         desk.bodies = {}
         place = Place(address="127.0.0.1", port=port, drain_s=0)
         async with Server(desk, place, tls, clock, lambda: None):
@@ -77,12 +82,13 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
 
 async def _trust(cluster: Cluster) -> None:
     bundle = base64.b64encode(cluster.ground.authority.read_bytes()).decode()
-    path = MUTATING_WEBHOOKS.path(None, "kai-trainer")
-    patch = [
-        {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
-        for i in range(3)
-    ]
-    await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
+    for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 2)):
+        path = kind.path(None, "kai-trainer")
+        patch = [
+            {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
+            for i in range(number)
+        ]
+        await cluster.api.request("PATCH", path, patch, content_type="application/json-patch+json")
 
 
 async def _play(cluster: Cluster, bodies: dict[str, bytes]) -> None:
@@ -98,7 +104,9 @@ async def _play(cluster: Cluster, bodies: dict[str, bytes]) -> None:
     while not {"pod-create", "jobset-create", "jobset-create-staged"} <= bodies.keys():
         await asyncio.sleep(0.05)
     await cluster.api.merge(TRAINJOBS, "team", "deepspeed", {"spec": {"suspend": True}})
-    while "jobset-update" not in bodies:
+    move = {"metadata": {"labels": {_QUEUE: "team-a"}}}
+    await cluster.api.merge(TRAINJOBS, "team", "deepspeed", move)
+    while not {"jobset-update", "trainjob-update"} <= bodies.keys():
         await asyncio.sleep(0.05)
 
 

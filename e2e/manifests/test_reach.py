@@ -54,8 +54,8 @@ OWNERS: Final[list[tuple[Obj | None, bool]]] = [
 PATCH: Final = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
 # What of a TrainJob is changed -> whether it reaches us.
 CHANGES: Final[list[tuple[Obj, bool]]] = [
-    ({"spec": {"suspend": True}}, False),
-    ({"spec": {"suspend": True, "runtimePatches": [PATCH]}}, True),
+    ({"spec": {"suspend": False}}, False),
+    ({"spec": {"runtimePatches": [PATCH]}}, True),
     ({"spec": {"trainer": {"numNodes": 3}}}, True),
     ({"metadata": {"labels": {"example.com/any": "thing"}}}, True),
     ({"metadata": {"annotations": {"example.com/any": "thing"}}}, False),
@@ -223,7 +223,7 @@ async def test_only_suspended_jobsets_that_stay_are_asked_about_again(own_cluste
 
         for change, reaches in CHANGES:
             await _try(cluster, change)
-            wanted = {Asked("/validate/trainjob", "UPDATE", "running")} if reaches else set()
+            wanted = {Asked("/validate/trainjob", "UPDATE", "held")} if reaches else set()
             assert _new(asked) == wanted, change
 
 
@@ -285,8 +285,8 @@ async def _namespaces(cluster: Cluster) -> None:
 
 
 async def _try(cluster: Cluster, change: Obj) -> None:
-    """Change the TrainJob that runs by a dry run."""
-    path = TRAINJOBS.path("plain", "running")
+    """Change the TrainJob that is suspended, by a dry run."""
+    path = TRAINJOBS.path("plain", "held")
     dry = {"dryRun": "All"}
     merge = "application/merge-patch+json"
     await cluster.api.request("PATCH", path, change, query=dry, content_type=merge)

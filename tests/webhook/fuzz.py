@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 
 from tests.support.tree import ROOT
-from tests.webhook.objects import REVIEWS
+from tests.webhook.objects import BUNDLED, REVIEWS
 from tests.webhook.serving import serving, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import SystemClock
@@ -33,6 +33,9 @@ from trainer_kai.kube import loop
 from trainer_kai.kube.errors import Refusal, Unavailable
 from trainer_kai.log import configure
 from webhook.cache import TrainJob, kept
+from webhook.judge import Elsewhere, Strictness
+from webhook.permission import Wish
+from webhook.shape import Runtime
 
 __all__ = ["Result", "fuzz"]
 
@@ -40,8 +43,12 @@ _IN_FLIGHT: Final = 8
 _LONGEST: Final = 17 << 20
 _ANSWER_S: Final = 8.0
 _GROWTH_MIB: Final = 48  # what the largest bodies under way at once may leave behind
-_PATHS: Final = {"jobset": "/mutate/jobset", "pod": "/mutate/pod"}
-_GOOD: Final = {"patched", "allowed", "denied with 503"}  # when the TrainJob cannot be read
+_PATHS: Final = {
+    "jobset": "/mutate/jobset",
+    "pod": "/mutate/pod",
+    "trainjob": "/validate/trainjob",
+}
+_GOOD: Final = {"patched", "allowed", "denied with 503", "denied with 403"}  # 503: nobody can tell
 _STRANGE: Final[tuple[Any, ...]] = (
     *(None, True, 0, -1, 2**63, 2**200, 1e308, "", "x" * 20_000, [], {}, [[]], {"": ""}),
     *("\x00", "\u202e\U0001f600", "a\r\nb: c", "../..", "~1/~0", "{{}}", "\u017f", "true", "v1"),
@@ -137,7 +144,10 @@ async def _server() -> AsyncIterator[tuple[str, int, aiohttp.ClientSession]]:
 
 
 async def _serve() -> None:
-    """Answer until standard input ends; live reads succeed, find nothing or fail, by turns."""
+    """Answer until standard input ends; live reads succeed, find nothing or fail, by turns.
+
+    So does what is asked of TrainJobs: who may use a queue, and which one a runtime names.
+    """
     configure(SystemClock(), layout="console", level="error")
     turns = itertools.count()
 
@@ -147,7 +157,19 @@ async def _serve() -> None:
             raise Unavailable(Refusal(f"GET {key}", 0, "", "nobody there"))
         return kept(trainjob(queue="t")) if turn == 1 else None
 
-    async with serving(read, read_s=1.0) as asked:
+    async def runtime(key: Key) -> Runtime:
+        if next(turns) % 2:
+            raise Unavailable(Refusal(f"GET {key}", 0, "", "nobody there"))
+        return Runtime(queue="t")
+
+    async def may_use(wish: Wish) -> bool:
+        if next(turns) % 3 == 0:
+            raise Unavailable(Refusal(f"ask {wish.queue}", 0, "", "nobody there"))
+        return next(turns) % 2 == 0
+
+    live, strictness = Elsewhere(runtime, may_use), Strictness(BUNDLED, "enforce")
+    async with serving(read, live=live, strictness=strictness, read_s=1.0) as asked:
+        asked.cache.queues.all_listed()
         print(asked.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
@@ -211,7 +233,7 @@ def _break(tree: Any, chance: random.Random) -> None:
 def _start(tree: Any, chance: random.Random) -> Any:
     """Choose where to begin to look: mostly in an object, for that is most of what is read."""
     node = tree
-    for key in ("request", chance.choice(("object", "object", "oldObject"))):
+    for key in ("request", chance.choice(("object", "object", "oldObject", "userInfo"))):
         child = node.get(key)
         if not isinstance(child, dict) or chance.random() < 0.1:
             break

@@ -25,7 +25,9 @@ PLACING = st.dictionaries(
 )
 METADATA = st.fixed_dictionaries({}, optional={"labels": LABELS, "annotations": PLACING})
 NAMES = ("a", "b", "c")
-POLICIES = st.none() | st.dictionaries(st.sampled_from(["coscheduling", "volcano"]), st.just({}))
+POLICIES: st.SearchStrategy[Obj | None] = st.none() | st.dictionaries(
+    st.sampled_from(["coscheduling", "volcano"]), st.just({})
+)
 
 
 @st.composite

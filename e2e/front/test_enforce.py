@@ -1,0 +1,123 @@
+"""Who may use a queue, where that is enforced: by which ways nobody gets into one of others."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.resources import NAMESPACES, Obj
+from e2e.conftest import make_namespace, next_name
+from e2e.front.ours import QUEUE, Front
+from e2e.front.person import Person, grant_queue, person
+from e2e.front.processes import WEBHOOK, running
+from e2e.front.runtimes import make_runtime
+from e2e.front.test_validate import job, make_queues, until_known
+
+MINE: Final = {QUEUE: "team-a"}
+FORBIDDEN: Final = "may not use the queue 'team-a' in the namespace"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def strict(front: Front, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+    """Return the shared chain with a webhook that refuses what the other one only tells."""
+    settings = {
+        "TRAINER_KAI_QUEUE_PERMISSION": "enforce",
+        "TRAINER_KAI_ADMISSION_UNKNOWN_QUEUE": "deny",
+    }
+    await front.webhook.stop()
+    try:
+        folder = tmp_path_factory.mktemp("strict")
+        async with running(front.cluster, WEBHOOK, folder, settings) as webhook:
+            yield front._replace(webhook=webhook)
+    finally:
+        await front.webhook.start()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def ann(strict: Front, room: str) -> AsyncIterator[Person]:
+    """Return somebody who may write TrainJobs here, and use no queue."""
+    async with person(strict.cluster, "ann", room) as somebody:
+        await make_queues(strict.cluster)
+        await until_known(somebody, room)
+        yield somebody
+
+
+async def test_a_binding_grants_a_queue_in_one_namespace(
+    strict: Front, room: str, ann: Person
+) -> None:
+    """There and nowhere else, to one person and to no other; soon after it is made."""
+    other = next_name()
+    await make_namespace(strict.cluster, other)
+    async with person(strict.cluster, "ann", other), person(strict.cluster, "eve", room) as eve:
+        await until_known(eve, room)
+        before = await ann.create(job(room, labels=MINE))
+        await grant_queue(strict.cluster, "team-a", "ann", room)
+        async with asyncio.timeout(20):
+            while (await ann.create(job(room, labels=MINE))).status != 201:
+                await asyncio.sleep(0.2)
+        said = [
+            await ann.create(job(other, labels=MINE)),
+            await eve.create(job(room, labels=MINE)),
+            await ann.create(job(room, labels={QUEUE: "nowhere"})),
+        ]
+    await strict.cluster.api.delete(NAMESPACES, None, other)
+
+    assert (before.status, before.warnings) == (403, [])
+    assert f"'ann' {FORBIDDEN} {room!r}: name another one, or have a role" in before.message
+    assert [it.status for it in said] == [403, 403, 422]
+    assert f"'ann' {FORBIDDEN} {other!r}" in said[0].message
+    assert f"'eve' {FORBIDDEN} {room!r}" in said[1].message
+    assert "there is no such queue" in said[2].message
+
+
+async def test_every_way_into_a_queue_is_asked_about(strict: Front, room: str, ann: Person) -> None:
+    """Label, patches of JobSet and pods, a runtime of one's own; not what others chose."""
+    own = {"runtime": "own", "kind": "TrainingRuntime"}
+    pods = {"name": "node", "template": {"spec": {"template": {"metadata": {"labels": MINE}}}}}
+    await make_runtime(strict.cluster, room, labels=MINE)
+    await make_runtime(strict.cluster, room, "by-pods", pod_labels=MINE)
+    ways: list[tuple[Obj, int]] = [
+        ({"labels": MINE}, 403),
+        ({"patches": {"metadata": {"labels": MINE}}}, 403),
+        ({"patches": {"spec": {"replicatedJobs": [pods]}}}, 403),
+        (own, 403),
+        ({**own, "runtime": "by-pods"}, 403),
+        ({}, 201),
+    ]
+    said = [await ann.create(job(room, **parts)) for parts, _ in ways]
+    await strict.cluster.api.merge(NAMESPACES, None, room, {"metadata": {"labels": MINE}})
+    by_namespace = await ann.create(job(room))
+
+    assert [it.status for it in said] == [status for _, status in ways]
+    assert all(FORBIDDEN in it.message for it in said[:-1])
+    assert (by_namespace.status, by_namespace.warnings) == (201, [])
+
+
+async def test_who_changes_something_else_is_not_asked_about(
+    strict: Front, room: str, ann: Person
+) -> None:
+    """A controller suspends, patches and resumes what somebody else put into a queue."""
+    patch = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
+    made = job(room, labels=MINE, spec={"suspend": True})
+    await strict.cluster.api.create(made)  # the administrator may use any queue
+    said = [
+        await ann.change(room, "job", fields)
+        for fields in (
+            {"metadata": {"labels": {"any": "thing"}}},
+            {
+                "metadata": {
+                    "annotations": {"trainer-kai.dev/last-checkpoint": "2026-01-31T12:00:00Z"}
+                }
+            },
+            {"spec": {"runtimePatches": [patch]}},
+            {"metadata": {"labels": {QUEUE: None}}},
+            {"metadata": {"labels": MINE}},
+            {"spec": {"suspend": False}},
+            {"spec": {"suspend": True}},
+        )
+    ]
+
+    assert [it.status for it in said] == [200, 200, 200, 200, 403, 200, 200]
+    assert f"'ann' {FORBIDDEN}" in said[4].message

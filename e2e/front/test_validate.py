@@ -1,0 +1,216 @@
+"""TrainJobs on the real chain, while their author is there to read what is said."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Final, NamedTuple
+
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBSETS, TRAINJOBS, Obj
+from e2e.cluster.trainjobs import Submission
+from e2e.front.install import apply, run_kubectl
+from e2e.front.ours import QUEUE, Front
+from e2e.front.person import Person, person
+from e2e.front.runtimes import make_runtime
+
+EXCLUSIVE: Final = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+PATCH: Final = "spec.runtimePatches[0].trainingRuntimeSpec.template"
+LABEL: Final = f"metadata.labels[{QUEUE}]"
+USE: Final = "'ann' may not use the queue 'team-a' in the namespace"
+UNBOUND: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+BELOW: Final = "that queue has others below it: name one of those (team-a)"
+MISSING: Final = "there is no such queue: make it, or name one that is there"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def ann(front: Front, room: str) -> AsyncIterator[Person]:
+    """Return somebody who may write TrainJobs here, and use no queue."""
+    async with person(front.cluster, "ann", room) as somebody:
+        await make_queues(front.cluster)
+        await until_known(somebody, room)
+        yield somebody
+
+
+async def make_queues(cluster: Cluster) -> None:
+    """Make a queue with another one below it."""
+    for name, parent in (("team-a", "department"), ("department", "")):
+        resources = dict.fromkeys(("gpu", "cpu", "memory"), UNBOUND)
+        spec: Obj = {"resources": resources, **({"parentQueue": parent} if parent else {})}
+        kind = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue"}
+        await apply(cluster, {**kind, "metadata": {"name": name}, "spec": spec})
+
+
+async def until_known(somebody: Person, namespace: str) -> None:
+    """Wait until the person may write, and the webhook answers and knows the queues."""
+    async with asyncio.timeout(30):
+        while True:
+            told = await somebody.create(job(namespace, labels={QUEUE: "team-a"}))
+            if told.status != 403 or "may not use the queue" in told.message:
+                said = " ".join((told.message, *told.warnings))
+                if "may not use the queue" in said and "no such queue" not in said:
+                    return
+            await asyncio.sleep(0.1)
+
+
+def job(namespace: str, name: str = "job", **parts: Any) -> Obj:
+    """Return a TrainJob; *parts* are of a `Submission`, of its spec or its annotations."""
+    annotations, spec = parts.pop("annotations", None), parts.pop("spec", {})
+    runtime = parts.pop("runtime", "torch-distributed")
+    made = Submission(name, runtime, namespace, **parts).trainjob()
+    if annotations:
+        made["metadata"]["annotations"] = annotations
+    made["spec"].update(spec)
+    return made
+
+
+class Row(NamedTuple):
+    """What is made, and what is said about it: a refusal by its beginning, warnings by theirs."""
+
+    parts: Obj
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+ODD: Final = {"trainer-kai.dev/last-checkpoint": "yesterday", "kai.scheduler/queue": "team-a"}
+ROWS: Final = (
+    Row({}),
+    Row({"labels": {QUEUE: "team-a"}}, warnings=(f"{LABEL}: {USE}",)),
+    Row(
+        {"labels": {QUEUE: "nowhere"}},
+        warnings=(
+            f"{LABEL}: the TrainJob's label is 'nowhere', and {MISSING}",
+            f"{LABEL}: 'ann' may not use the queue 'nowhere'",
+        ),
+    ),
+    Row(
+        {"labels": {QUEUE: "department"}},
+        warnings=(
+            f"{LABEL}: the TrainJob's label is 'department', and {BELOW}",
+            f"{LABEL}: 'ann' may not use the queue 'department'",
+        ),
+    ),
+    Row({"labels": {QUEUE: "Team_A"}}, f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters"),
+    Row(
+        {"patches": {"metadata": {"labels": {QUEUE: "team a"}}}},
+        f"{PATCH}.metadata.labels[{QUEUE}]: the label of the runtime's template: 'team a' must be",
+    ),
+    Row(
+        {"patches": {"metadata": {"annotations": EXCLUSIVE}}}, "spec.runtimePatches: in the JobSet"
+    ),
+    Row(
+        {"labels": {"kai.scheduler/que": "team-a"}, "annotations": ODD},
+        warnings=(
+            "metadata.annotations[trainer-kai.dev/last-checkpoint]: 'yesterday' must be a time",
+            "metadata.labels[kai.scheduler/que]: nobody reads this name; is kai.scheduler/queue",
+            f"metadata.annotations[{QUEUE}]: is read among the labels only",
+        ),
+    ),
+    Row(
+        {
+            "labels": {QUEUE: "Team_A", "kai.scheduler/que": "x"},
+            "spec": {"managedBy": "kueue.x-k8s.io/multikueue"},
+        }
+    ),
+    Row(
+        {"labels": {QUEUE: "team-a"}, "runtime": "own", "kind": "TrainingRuntime"},
+        "spec.runtimeRef: two schedulers are asked for: one by podGroupPolicy.coscheduling",
+    ),
+    Row({"annotations": ODD, "runtime": "own", "kind": "TrainingRuntime"}),
+)
+
+
+async def test_what_is_said_when_one_is_made(front: Front, room: str, ann: Person) -> None:
+    """Refused, told or let alone; each by its field, in what kubectl shows."""
+    coscheduled = {"scheduling.x-k8s.io/pod-group": "job"}  # as Trainer marks pods for it
+    await make_runtime(front.cluster, room, pod_labels=coscheduled)
+    for row in ROWS:
+        told = await ann.create(job(room, **row.parts))
+
+        assert told.status == (422 if row.refusal else 201), (row, told)
+        denied = 'admission webhook "trainjob.trainer-kai.dev" denied the request: '
+        assert told.message.startswith(denied + row.refusal) == bool(row.refusal), told
+        assert len(told.warnings) == len(row.warnings), told
+        for warning, begins in zip(told.warnings, row.warnings, strict=True):
+            assert warning.startswith(begins)
+
+
+async def test_kubectl_shows_it(front: Front, room: str, ann: Person) -> None:
+    """As warnings beside what was made, and as an error where it was not."""
+    said = []
+    for queue in ("team-a", "Team_A"):
+        given = json.dumps(job(room, labels={QUEUE: queue}))
+        of = ("--kubeconfig", str(front.cluster.kubeconfig), "--as", ann.name)
+        said.append(await run_kubectl(*of, "create", "--dry-run=server", "-f", "-", given=given))
+
+    assert (said[0].status, said[0].out) == (
+        0,
+        "trainjob.trainer.kubeflow.org/job created (server dry run)\n",
+    )
+    assert said[0].err.startswith(f"Warning: {LABEL}: {USE}")
+    assert said[1].status == 1
+    assert f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters" in said[1].err
+
+
+class Step(NamedTuple):
+    """What of a TrainJob is changed, and what it is refused with."""
+
+    fields: Obj
+    refusal: str = ""
+
+
+def labelled(queue: str | None, **spec: Any) -> Obj:
+    """Return another queue, and fields of the spec."""
+    return {"metadata": {"labels": {QUEUE: queue}}, "spec": spec}
+
+
+MOVES: Final = f"{LABEL}: the queue changes only while the TrainJob is suspended"
+STEPS: Final = (
+    Step(labelled("default-queue"), MOVES),
+    Step(labelled(None), MOVES),
+    Step({"metadata": {"labels": {"any": "thing"}}}),
+    Step(labelled("default-queue", suspend=True)),
+    Step(labelled("team-a")),
+    Step({"spec": {"trainer": {"numNodes": 2}}}, "spec.trainer: cannot be added to a TrainJob"),
+    Step({"spec": {"suspend": False}}),
+)
+
+
+async def test_what_may_become_of_one_that_is_there(front: Front, room: str, ann: Person) -> None:
+    """Its queue only while it is suspended, its trainer never; and it is as it was after a no."""
+    await ann.create(job(room, labels={QUEUE: "team-a"}), dry=False)
+    await front.cluster.until_found(JOBSETS, room, "job")
+    for step in STEPS:
+        told = await ann.change(room, "job", step.fields)
+
+        assert told.status == (422 if step.refusal else 200), (step, told)
+        assert step.refusal in told.message
+
+
+async def test_what_was_let_in_is_never_refused_for_it(
+    front: Front, room: str, ann: Person
+) -> None:
+    """Made while we were away, with all that is wrong, it is suspended, changed and resumed."""
+    await front.webhook.kill()
+    try:
+        wrong: Obj = {
+            "labels": {QUEUE: "Team_A"},
+            "patches": {"metadata": {"annotations": EXCLUSIVE}},
+        }
+        made = await ann.create(job(room, **wrong), dry=False)
+    finally:
+        await front.webhook.start()
+    refused = await ann.create(job(room, **wrong))
+    told = [
+        await ann.change(room, "job", fields)
+        for fields in (
+            {"spec": {"suspend": True}},
+            {"metadata": {"labels": {"any": "thing"}}},
+            {"spec": {"suspend": False}},
+        )
+    ]
+
+    assert (made.status, refused.status) == (201, 422)
+    assert [(it.status, it.warnings) for it in told] == [(200, [])] * 3
+    await front.cluster.api.delete(TRAINJOBS, room, "job")
