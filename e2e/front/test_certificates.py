@@ -1,0 +1,262 @@
+"""Certificates on the real chain: whoever makes them, nobody waits for them."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBSETS, MUTATING_WEBHOOKS, SECRETS, TRAINJOBS, Obj
+from e2e.cluster.trainjobs import Submission
+from e2e.conftest import failed, make_namespace, next_name
+from e2e.front.asking import Load, bundle_of, load_on, shown_at
+from e2e.front.install import install
+from e2e.front.processes import NAMESPACE, WEBHOOK, OurProcess, running, webhook_port
+from webhook.certs import Content, carry_out, host_of
+from webhook.rotation import Do, Lives, Step
+
+NAME = "trainer-kai-webhook-tls"
+DAY_S = 86_400
+# A life in a minute. The chain shares its machine: three seconds are long for it to take a change.
+QUICKLY = {
+    "TRAINER_KAI_TLS_CERTIFICATE_DAYS": f"{18 / DAY_S}",
+    "TRAINER_KAI_TLS_AUTHORITY_DAYS": f"{36 / DAY_S}",
+    "TRAINER_KAI_TLS_OVERLAP_S": "3",
+    "TRAINER_KAI_TLS_CHECK_S": "0.5",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Return a chain whose API server asks a webhook that is not there yet."""
+    async with running_cluster(Options(name="test-certificates")) as chain:
+        await install(chain, port=webhook_port(chain))
+        yield chain
+        if failed(request.config):
+            chain.keep_logs()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def room(chain: Cluster) -> str:
+    """Return a namespace of the test's own, where nothing of earlier tests is trusted."""
+    with suppress(ApiError):
+        await chain.api.delete(SECRETS, NAMESPACE, NAME)
+    await trust(chain, "")
+    name = next_name()
+    await make_namespace(chain, name)
+    return name
+
+
+async def test_both_are_rotated_under_load(chain: Cluster, room: str, tmp_path: Path) -> None:
+    """Two replicas that begin at once make one certificate; no review fails until all is new."""
+    other = chain.free_port()
+    ports = [webhook_port(chain), other]
+    async with replicas(chain, tmp_path, QUICKLY, {"TRAINER_KAI_SERVER_PORT": f"{other}"}):
+        first = await shown_at(other)
+        assert [await shown_at(port) for port in ports] == [first, first]
+        owner = await owner_in(chain, room)
+        async with load_on(chain, ports, 200) as load:
+            asked = asyncio.create_task(asking_the_api_server(chain, owner))
+            certificates = await watched(chain, load)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+            rotation = [names(bundle) for bundle in load.bundles]
+
+    (old,), (_, new), (last,) = rotation[:3]
+    assert rotation[:3] == [(old,), (old, new), (new,)]
+    assert last == new != old
+    assert len(certificates) >= 3
+    assert load.failures == []
+    assert asked.cancelled(), asked
+    assert min(load.answered.values()) > 1000
+
+
+async def test_an_expired_one_is_replaced(chain: Cluster, room: str, tmp_path: Path) -> None:
+    """By the authority that is trusted; TrainJobs go on."""
+    expired = made(datetime.now(UTC) - timedelta(days=400))
+    await chain.api.create(secret(expired))
+    await trust(chain, encoded(expired.authorities))
+
+    async with replicas(chain, tmp_path, {}):
+        await owner_in(chain, room)
+        await chain.until_found(JOBSETS, room, "job")
+        shown = await shown_at(webhook_port(chain))
+
+    stored = await chain.api.get(SECRETS, NAMESPACE, NAME)
+    assert shown.encode() != expired.certificate
+    assert stored["data"]["tls.crt"] == encoded(shown.encode())
+    assert stored["data"]["ca.crt"] == encoded(expired.authorities) == await bundle_of(chain)
+
+
+async def test_what_cert_manager_writes_is_followed(
+    chain: Cluster, room: str, tmp_path: Path
+) -> None:
+    """Its Secret and its cainjector are played here; the process writes nothing at all."""
+    first, second = made(), made()
+    await chain.api.create(secret(first))
+    await trust(chain, encoded(first.authorities))
+    settings = {"TRAINER_KAI_TLS_SOURCE": "cert-manager", "TRAINER_KAI_TLS_CHECK_S": "0.5"}
+    async with replicas(chain, tmp_path, settings) as (process,):
+        owner = await owner_in(chain, room)
+        before = await shown_at(webhook_port(chain))
+        await chain.api.merge(SECRETS, NAMESPACE, NAME, {"data": secret(second)["data"]})
+        await trust(chain, encoded(second.authorities))
+        written = await versions(chain)
+        await until_shown(chain, second)
+        await process.ready()
+        await chain.api.create(jobset(owner, "after"), dryRun="All")
+
+    assert before.encode() == first.certificate
+    assert await versions(chain) == written
+
+
+async def test_files_are_followed(chain: Cluster, room: str, tmp_path: Path) -> None:
+    """They are exchanged as a mounted Secret is; who is not trusted by them is not ready."""
+    first, second = made(), made()
+    for number, content in enumerate((first, second)):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "tls.crt").write_bytes(content.certificate)
+        (tmp_path / f"{number}" / "tls.key").write_bytes(content.key)
+    (tmp_path / "data").symlink_to("0")
+    await trust(chain, encoded(first.authorities + second.authorities))
+    settings = {
+        "TRAINER_KAI_TLS_SOURCE": "files",
+        "TRAINER_KAI_TLS_CERTIFICATE_FILE": f"{tmp_path}/data/tls.crt",
+        "TRAINER_KAI_TLS_KEY_FILE": f"{tmp_path}/data/tls.key",
+        "TRAINER_KAI_TLS_CHECK_S": "0.5",
+    }
+    async with replicas(chain, tmp_path, settings):
+        before = await shown_at(webhook_port(chain))
+        (tmp_path / "next").symlink_to("1")
+        (tmp_path / "next").rename(tmp_path / "data")
+        await until_shown(chain, second)
+        owner = await owner_in(chain, room)
+        await chain.api.create(jobset(owner, "after"), dryRun="All")
+
+    assert before.encode() == first.certificate
+    with pytest.raises(ApiError, match="404"):
+        await chain.api.get(SECRETS, NAMESPACE, NAME)
+
+
+@asynccontextmanager
+async def replicas(
+    chain: Cluster, folder: Path, settings: Mapping[str, str], *others: Mapping[str, str]
+) -> AsyncIterator[list[OurProcess]]:
+    """Run replicas that begin at once; the first is the one that the API server asks."""
+    whose: list[tuple[str, Mapping[str, str]]] = [("webhook", settings)]
+    whose += [(f"webhook-{number}", {**settings, **more}) for number, more in enumerate(others, 2)]
+    async with AsyncExitStack() as stack:
+        started = (
+            stack.enter_async_context(running(chain, WEBHOOK._replace(name=name), folder, more))
+            for name, more in whose
+        )
+        yield list(await asyncio.gather(*started))
+
+
+async def watched(chain: Cluster, load: Load) -> list[str]:
+    """Return the certificates of the Secret, one after the other, until the authority is new."""
+    seen: list[str] = []
+    async with asyncio.timeout(90):
+        while len(load.bundles) < 3 or len(seen) < 3:
+            found = await chain.api.get(SECRETS, NAMESPACE, NAME)
+            if found["data"]["tls.crt"] not in seen:
+                seen.append(found["data"]["tls.crt"])
+            await asyncio.sleep(0.2)
+    await asyncio.sleep(1)  # whoever would fail now would fail because of it
+    return seen
+
+
+async def asking_the_api_server(chain: Cluster, owner: Obj) -> None:
+    """Have it ask the webhook, which would refuse by being away; it ends only by a failure."""
+    number = 0
+    while True:
+        number += 1
+        shown = await chain.api.create(jobset(owner, f"dry-{number}"), dryRun="All")
+        assert "trainer-kai.dev/admitted" in shown["metadata"]["annotations"]
+        await asyncio.sleep(0.1)
+
+
+async def owner_in(chain: Cluster, namespace: str) -> Obj:
+    """Return a TrainJob."""
+    return await chain.api.create(Submission("job", "torch-distributed", namespace, 1).trainjob())
+
+
+async def until_shown(chain: Cluster, content: Content) -> None:
+    """Wait until a new connection gets this certificate."""
+    async with asyncio.timeout(20):
+        while (await shown_at(webhook_port(chain))).encode() != content.certificate:
+            await asyncio.sleep(0.1)
+
+
+async def versions(chain: Cluster) -> list[str]:
+    """Return which writes of the objects about certificates were the last."""
+    secret_ = await chain.api.get(SECRETS, NAMESPACE, NAME)
+    configuration = await chain.api.get(MUTATING_WEBHOOKS, None, "kai-trainer")
+    return [it["metadata"]["resourceVersion"] for it in (secret_, configuration)]
+
+
+async def trust(chain: Cluster, bundle: str) -> None:
+    """Have the API server trust somebody, or nobody."""
+    found = await chain.api.get(MUTATING_WEBHOOKS, None, "kai-trainer")
+    for webhook in found["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = bundle or None
+    patch = {"webhooks": found["webhooks"]}
+    await chain.api.merge(MUTATING_WEBHOOKS, None, "kai-trainer", patch)
+
+
+def made(now: datetime | None = None) -> Content:
+    """Return a certificate of 90 days for loopback, with an authority of its own."""
+    lives = Lives(timedelta(days=90), timedelta(days=3650))
+    hosts = [host_of("127.0.0.1"), host_of(f"trainer-kai-webhook.{NAMESPACE}.svc")]
+    return carry_out(Step(Do.REMAKE), None, hosts, lives, now or datetime.now(UTC))
+
+
+def secret(content: Content) -> Obj:
+    """Return a Secret that holds it."""
+    names_ = ("tls.crt", "tls.key", "ca.crt", "ca.key")
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"namespace": NAMESPACE, "name": NAME},
+        "data": {name: encoded(pem) for name, pem in zip(names_, content, strict=False)},
+    }
+
+
+def jobset(owner: Obj, name: str) -> Obj:
+    """Return a JobSet of a TrainJob."""
+    pod = {"containers": [{"name": "node", "image": "none"}], "restartPolicy": "Never"}
+    job = {"template": {"spec": pod}}
+    reference = {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": "TrainJob",
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    namespace = owner["metadata"]["namespace"]
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": "JobSet",
+        "metadata": {"namespace": namespace, "name": name, "ownerReferences": [reference]},
+        "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": job}}]},
+    }
+
+
+def names(bundle: str) -> tuple[int, ...]:
+    """Return the serial numbers of the authorities of a bundle."""
+    found = x509.load_pem_x509_certificates(base64.b64decode(bundle))
+    return tuple(it.serial_number for it in found)
+
+
+def encoded(pem: bytes) -> str:
+    """Return what stands in an object."""
+    return base64.b64encode(pem).decode()
