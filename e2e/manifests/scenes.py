@@ -232,13 +232,13 @@ def _said(stage: Stage, scene: str, reason: str) -> int:
     return max((it.get("deprecatedCount", 1) for it in events), default=0)
 
 
-def _why(stage: Stage) -> str:
-    conditions = [
-        it
+def _why(stage: Stage) -> set[str]:
+    return {
+        why["reason"]
         for group in stage.of(PODGROUPS, "told")
         for it in group.get("status", {}).get("schedulingConditions") or ()
-    ]
-    return " ".join(f"{it['reason']} {it['message']}" for it in conditions)
+        for why in it.get("reasons") or ()
+    }
 
 
 def _is_suspended(stage: Stage) -> bool:

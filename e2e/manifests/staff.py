@@ -128,7 +128,8 @@ async def _readiness(ours: OurProcess) -> str:
             said = await response.text()
     except aiohttp.ClientError:
         return ""
-    return next((f"not ready: {it}" for it in said.splitlines() if "orbidden" in it), "")
+    forbidden = [it.removeprefix("[-]") for it in said.splitlines() if "orbidden" in it]
+    return next((f"not ready: {it.partition(':')[0]}" for it in forbidden), "")
 
 
 def _warning(lines: list[str]) -> str:

@@ -46,6 +46,8 @@ async def test_who_runs_notices_no_upgrade_and_no_end_of_us(tmp_path: Path) -> N
         await cluster.add_nodes(2)
         await _apply(cluster, tmp_path / "before", "0.1.0", {})
         await make_namespace(cluster, _ROOM)
+        # For a moment an API server answers 429 for kinds that are new to it.
+        await cluster.guarded(cluster.api.until_found(f"{PODGROUPS.path()}?labelSelector=nobody"))
         async with cluster.timeline(*_FOLLOWED, namespace=_ROOM) as seen:
             await _upgrade(cluster, seen, tmp_path)
             await _take_away(cluster, seen)

@@ -12,8 +12,10 @@ _PATIENCE_S = 40.0
 
 async def test_every_right_is_used(staff: Staff) -> None:
     """From the first start to the last scene, under the roles as they are: none is left over."""
-    assert await play(staff.cluster, "all", _PATIENCE_S) == []
-    await clear(staff.cluster, "all")
+    try:
+        assert await play(staff.cluster, "all", _PATIENCE_S) == []
+    finally:
+        await clear(staff.cluster, "all")
     await _start_with_a_useless_secret(staff)
 
     unused = await _unused(staff.cluster, staff.rights)
