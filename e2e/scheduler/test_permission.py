@@ -24,6 +24,7 @@ from e2e.scheduler.teams import bare, make_queue
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
 _RUNTIME: Final = "torch-distributed"
+_DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/{}/deployments"
 _CLOSED: Final = {QUEUE: "closed"}
 _WAYS: Final = (
     "labelled",
@@ -79,6 +80,8 @@ async def test_no_way_leads_into_a_closed_queue(gated: House, yard: str) -> None
         await seen.until(lambda state: _ways(state, placed=True) == {*_WAYS}, "all start", _SOON_S)
         await _until_forbidden(gated, 0)
         await seen.until(lambda state: _verdicts(state) == {""}, "nobody is told so any more")
+    for path in (_DEPLOYMENTS.format(yard), JOBS.path(yard)):
+        await cluster.api.request("DELETE", path)  # they would make their pods anew
 
 
 async def test_who_may_in_every_namespace_starts_at_once(gated: House) -> None:
@@ -152,7 +155,7 @@ async def _by_others(cluster: Cluster, room: str) -> None:
             "template": _template(),
         },
     }
-    await cluster.api.request("POST", f"/apis/apps/v1/namespaces/{room}/deployments", deployment)
+    await cluster.api.request("POST", _DEPLOYMENTS.format(room), deployment)
 
 
 def _template(**spec: str) -> Obj:
