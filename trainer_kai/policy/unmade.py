@@ -31,7 +31,7 @@ __all__ = [
 FIELDS: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events are read
 CANNOT: Final = "cannot make them"
 
-_MOST: Final = 300  # characters
+_MOST: Final = 500  # characters
 # A Job controller tries anew every minute at most, and of that its recorder tells every fifth.
 _HOLDS: Final = timedelta(minutes=10)
 _SECONDS: Final = len("2026-01-01T00:00:00")

@@ -40,7 +40,7 @@ WORDS = [
     ),
     Case("a webhook", "Error creating: x denied the request: no", "x denied the request: no"),
     Case("something else", "no such thing", "no such thing"),
-    Case("something long", "x" * 1000, "x" * 299 + "…"),
+    Case("something long", "x" * 1000, "x" * 499 + "…"),
 ]
 
 

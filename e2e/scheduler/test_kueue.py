@@ -1,0 +1,147 @@
+"""What Kueue does to a TrainJob, played by the test: held, admitted to a flavour, taken back.
+
+Kueue suspends a TrainJob at once. When there is quota it writes node selector, tolerations and
+scheduling gates into an entry of its own in runtimePatches and resumes it, in one update; the gates
+of pods are taken away later, one by one. To take it back it suspends it, and removes its entry when
+it has no pods. (JobSet leaves what its Jobs have: who was gated once is gated again.)
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import NodeShape
+from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NODES, PODS, TRAINJOBS, Obj
+from e2e.cluster.timeline import State
+from e2e.cluster.trainjobs import Submission
+from e2e.conftest import next_name
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import QUEUE, finishing, groups_in, is_complete, pods_in
+from e2e.scheduler.conftest import House
+from e2e.scheduler.test_why import told_by
+
+_GATE: Final = "kueue.x-k8s.io/topology"
+_MANAGER: Final = "kueue.x-k8s.io/manager"
+_LABELS: Final = {QUEUE: "default-queue", "kueue.x-k8s.io/queue-name": "lab"}
+_FLAVOURS: Final = ("spot", "firm")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def flavours(house: House) -> AsyncIterator[dict[str, str]]:
+    """Return a node of each flavour, which takes nobody who does not tolerate it."""
+    nodes = {}
+    for flavour in _FLAVOURS:
+        taint = {"key": "flavour", "value": flavour, "effect": "NoSchedule"}
+        shape = NodeShape(gpus=4, labels={"flavour": flavour}, taints=[taint])
+        (nodes[flavour],) = await house.cluster.add_nodes(1, shape, prefix=next_name())
+    yield nodes
+    for node in nodes.values():
+        await house.cluster.api.delete(NODES, None, node)
+
+
+async def admit(cluster: Cluster, room: str, flavour: str, *gates: str) -> None:
+    """Have Kueue admit the TrainJob to a flavour."""
+    template = _pods(flavour, gates)
+    entry = {"manager": _MANAGER, "trainingRuntimeSpec": {"template": template}}
+    patches = [*await _others(cluster, room), entry]
+    spec: Obj = {"suspend": False, "runtimePatches": patches}
+    await cluster.api.merge(TRAINJOBS, room, "job", {"spec": spec})
+
+
+async def restore(cluster: Cluster, room: str) -> None:
+    """Have Kueue take away what it wrote, of a TrainJob without pods."""
+    fields: Obj = {"spec": {"runtimePatches": await _others(cluster, room)}}
+    await cluster.api.merge(TRAINJOBS, room, "job", fields)
+
+
+async def _others(cluster: Cluster, room: str) -> list[Obj]:
+    job = await cluster.api.get(TRAINJOBS, room, "job")
+    return [it for it in job["spec"]["runtimePatches"] if it["manager"] != _MANAGER]
+
+
+def _pods(flavour: str, gates: tuple[str, ...]) -> Obj:
+    toleration = {"key": "flavour", "value": flavour, "effect": "NoSchedule"}
+    spec: Obj = {"nodeSelector": {"flavour": flavour}, "tolerations": [toleration]}
+    spec["schedulingGates"] = [{"name": gate} for gate in gates]
+    meta = {
+        "labels": {"kueue.x-k8s.io/podset": "node"},
+        "annotations": {"kueue.x-k8s.io/workload": "w"},
+    }
+    template = {"spec": {"template": {"metadata": meta, "spec": spec}}}
+    return {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}}
+
+
+async def ungate(cluster: Cluster, room: str, pod: Obj) -> None:
+    """Take the gate of a pod away."""
+    fields: dict[str, Any] = {"spec": {"schedulingGates": None}}
+    await cluster.api.merge(PODS, room, pod["metadata"]["name"], fields)
+
+
+def placed(state: State) -> list[str]:
+    """Return the nodes that pods have."""
+    return [it["spec"]["nodeName"] for it in pods_in(state) if it["spec"].get("nodeName")]
+
+
+def all_on(node: str) -> Callable[[State], bool]:
+    """Return whether both pods are on a node."""
+    return lambda state: placed(state) == [node] * 2
+
+
+async def test_held_gated_taken_back_and_admitted_elsewhere(
+    house: House, room: str, flavours: dict[str, str]
+) -> None:
+    """It goes where Kueue wants it, not before its gates are gone, and keeps its queue."""
+    cluster = house.cluster
+    patches = finishing(await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed"), "4s")
+    job = Submission("job", "torch-distributed", room, 2, 2, patches, labels=_LABELS).trainjob()
+    job["spec"]["suspend"] = True
+    followed = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
+    async with cluster.timeline(*followed, namespace=room) as seen:
+        await cluster.api.create(job)
+        await seen.until(lambda _: len(seen.of(JOBSETS)) == 1, "it is held")
+        await admit(cluster, room, "spot", _GATE)
+        await seen.until(lambda state: len(pods_in(state)) == 2, "its pods exist")
+        await seen.until(lambda state: len(groups_in(state)) == 1, "and their group")
+        gated = await told_by("why", "job", "-n", room, kubeconfig=cluster.kubeconfig)
+        first, second = pods_in(seen.state)
+        await ungate(cluster, room, first)
+        await seen.until(lambda state: len(_gated(state)) == 1, "one gate is gone")
+        await seen.settle()
+        seen.never(lambda state: bool(placed(state)), "a pod was bound although one was gated")
+        await ungate(cluster, room, second)
+        await seen.until(all_on(flavours["spot"]), "both are where Kueue wants them")
+
+        await cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": True}})
+        await seen.until(lambda state: not pods_in(state), "Kueue has taken it back")
+        await seen.until(_is_idle, "Trainer says so as well")
+        await restore(cluster, room)
+        await admit(cluster, room, "firm", _GATE)
+        await seen.until(lambda state: len(_gated(state)) == 2, "its pods exist again")
+        for pod in pods_in(seen.state):
+            await ungate(cluster, room, pod)
+        await seen.until(all_on(flavours["firm"]), "it is where it is admitted anew")
+        await seen.until(is_complete, "it is Complete")
+        history = seen.history()
+
+    assert "Gated" in gated.out
+    assert _GATE in gated.out
+    (jobset,), (group,) = seen.of(JOBSETS), seen.of(PODGROUPS)
+    assert (jobset["metadata"]["labels"][QUEUE], group["spec"]["queue"]) == ("default-queue",) * 2
+    pods = {it.key: it.obj for it in history if it.key.resource == PODS}
+    assert {it["metadata"]["labels"][QUEUE] for it in pods.values()} == {"default-queue"}
+    assert len({it.key for it in history if it.key.resource == PODGROUPS}) == 1
+    (asked,) = (it for it in seen.of(TRAINJOBS))
+    assert [it["manager"] for it in asked["spec"]["runtimePatches"]][-1] == _MANAGER
+
+
+def _gated(state: State) -> list[Obj]:
+    return [it for it in pods_in(state) if it["spec"].get("schedulingGates")]
+
+
+def _is_idle(state: State) -> bool:
+    """Say whether no Job of the JobSet is active: only then may Kueue change its entry."""
+    jobs = [obj for key, obj in state.items() if key.resource == JOBSETS]
+    counts = [it for job in jobs for it in job.get("status", {}).get("replicatedJobsStatus", ())]
+    return bool(counts) and not any(it.get("active") for it in counts)

@@ -1,0 +1,90 @@
+"""Pods that a quota or a policy of the cluster refuses: it is told why, and as long as it is so."""
+
+from collections.abc import Callable
+from typing import Final
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import NAMESPACES, PODS, TRAINJOBS, Obj, Resource
+from e2e.cluster.timeline import State
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import groups_in, pods_in
+from e2e.scheduler.conftest import House
+from e2e.scheduler.teams import Job, complete, on_nodes, submit
+from e2e.scheduler.test_why import told_by
+
+_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
+_ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+_SLOW_S: Final = 60.0  # a Job that was refused tries again later and later
+
+
+def says(*words: str) -> Callable[[State], bool]:
+    """Return a test whether the group is told why it waits, in these words."""
+    return lambda state: all(word in _message(state) for word in words)
+
+
+def says_nothing(state: State) -> bool:
+    """Say whether nothing is told of the group."""
+    return not _message(state)
+
+
+def _message(state: State) -> str:
+    """Return what the group is told; "" if that is nothing."""
+    groups = (it.get("status", {}).get("schedulingConditions", ()) for it in groups_in(state))
+    return " ".join(
+        f"{it['reasons'][-1]['reason']}: {it['message']}" for one in groups for it in one
+    )
+
+
+async def _limit(cluster: Cluster, room: str, pods: int) -> None:
+    spec: Obj = {"spec": {"hard": {"pods": str(pods)}}}
+    await cluster.api.merge(_QUOTAS, room, "few", spec)
+
+
+async def why(cluster: Cluster, room: str) -> str:
+    """Return what a user is told who asks."""
+    told = await told_by("why", "job", "-n", room, kubeconfig=cluster.kubeconfig)
+    return " ".join(told.out.split())  # without the breaks of lines
+
+
+async def test_a_quota_for_pods_is_told_until_they_are_there(house: House, room: str) -> None:
+    """And when one is lost later, the quota of then is not told as the reason."""
+    api = house.cluster.api
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    quota |= {"apiVersion": _QUOTAS.api_version, "kind": _QUOTAS.kind}
+    await api.request("POST", _QUOTAS.path(room), quota)
+    async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
+        await submit(house.cluster, room, Job("job", "default-queue", 4))
+        told = says("PodsMissing: ", "2 of 4 exist", "Job job-node-0 cannot make", "exceeded quota")
+        await seen.until(told, "the quota is told")
+        asked = await why(house.cluster, room)
+        assert not any(pod["spec"].get("nodeName") for pod in pods_in(seen.state))
+
+        await _limit(house.cluster, room, 4)
+        await seen.until(on_nodes("job", 4), "all of it runs", _SLOW_S)
+        await seen.until(says_nothing, "it is told no more")
+        lost = pods_in(seen.state)[0]["metadata"]["name"]
+        await api.merge(PODS, room, lost, {"status": {"phase": "Failed"}}, "status")
+        await seen.until(on_nodes("job", 3), "one has failed, and its Job waits for a while")
+        later = await why(house.cluster, room)
+
+    assert "PodsMissing" in asked
+    assert "2 of 4 exist" in asked
+    assert "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2" in asked
+    assert "pods are missing: 3 of 4 exist. Their Jobs make the others" in later
+
+
+async def test_a_policy_that_lets_no_pod_in_is_told(house: House, room: str) -> None:
+    """There is not one pod then, and nothing to plan for."""
+    api = house.cluster.api
+    await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {_ENFORCE: "restricted"}}})
+    async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
+        await submit(house.cluster, room, Job("job", "default-queue", 2, "1s"))
+        told = says("PodsMissing: ", "0 of 2 exist", 'violates PodSecurity "restricted:latest"')
+        await seen.until(told, "the policy is told")
+        asked = await why(house.cluster, room)
+        labels = {"metadata": {"labels": {_ENFORCE: "privileged"}}}
+        await api.merge(NAMESPACES, None, room, labels)
+        await seen.until(complete("job"), "it is Complete", _SLOW_S)
+
+    assert 'Job job-node-0 cannot make them: violates PodSecurity "restricted:latest"' in asked
+    assert says_nothing(seen.state)
