@@ -203,26 +203,21 @@ async def no_classes(clinic: Clinic) -> AsyncIterator[None]:
 
 
 _Break: TypeAlias = Callable[[Clinic], AbstractAsyncContextManager[None]]
-_UNSEEN: Final = ("unknown", "cannot tell: no dry run was answered")
 
-# how it is broken -> state and sentence of what is not ok, by check; a sentence may be a part
+# how it is broken -> state, and a part of what is said, of all that is wrong, by check
 BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
     "no webhook configuration": (
         no_configuration,
         {
             "mutating webhooks": ("fault", "there is no MutatingWebhookConfiguration kai-trainer"),
-            "authority": ("unknown", "there are no webhooks of ours"),
-            "namespaces": ("unknown", "there are no webhooks of ours"),
             "a TrainJob": ("fault", "is made without the mark, a scheduler name"),
             "a pod of a gang": ("fault", "it joins no group"),
-            "mode": _UNSEEN,
         },
     ),
     "our webhook refuses dry runs": (
         no_dry_runs,
         {
             "a TrainJob": ("fault", "our webhook jobset-create.trainer-kai.dev refuses it: the T"),
-            "mode": _UNSEEN,
             "rights of webhook": ("fault", "may not get trainjobs.trainer.kubeflow.org"),
         },
     ),
@@ -259,7 +254,6 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
         {
             "a TrainJob": ("fault", "jobset-create.trainer-kai.dev does not answer"),
             "a pod of a gang": ("fault", "it joins no group"),
-            "mode": _UNSEEN,
         },
     ),
     "the certificate is over": (
@@ -269,7 +263,6 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
             "certificate": ("fault", "it is good from"),
             "a TrainJob": ("fault", "jobset-create.trainer-kai.dev does not answer"),
             "a pod of a gang": ("fault", "it joins no group"),
-            "mode": _UNSEEN,
         },
     ),
     "one of two definitions is patched": (

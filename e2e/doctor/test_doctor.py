@@ -56,12 +56,13 @@ async def test_a_sound_installation(clinic: Clinic) -> None:
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_broken_installation(clinic: Clinic, name: str) -> None:
-    """What is broken is named, and nothing else is."""
+    """What is broken is named, and nothing else is; what hangs on it may be unknown."""
     broken, wanted = BROKEN[name]
 
     async with broken(clinic):
-        found = await clinic.wrong()
+        told = await clinic.wrong()
 
+    found = {check: it for check, it in told.items() if it[0] != "unknown"}
     assert found.keys() == wanted.keys(), found
     for check, (state, sentence) in wanted.items():
         assert found[check][0] == state

@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 POLICY: Final = "policy"
+_MUTATE: Final = "/mutate/"
 _OURS: Final = ("kai.scheduler/", "trainer-kai.dev/", POD_GROUP)
 _LOG: Final = "what it asks for, or what its log says: TrainJobs are refused as this one is"
 
@@ -155,7 +156,7 @@ def refused_by(facts: Facts, trial: Trial) -> Refused | None:
 def _reaching(facts: Facts) -> list[Obj]:
     """Return what says by a selector which namespaces take part: webhooks, or the policy."""
     if not has_policy_only(facts):
-        return [hook for _, hook in live_hooks(facts)]
+        return [hook for wanted, hook in live_hooks(facts) if wanted.path.startswith(_MUTATE)]
     names = {it.name for it in facts.manifests.configurations}
     ours = [it for it in known(facts.policies) if name_of(it) in names]
     return [at(it, "spec", "matchConstraints") or {} for it in ours]
