@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import ADMISSION_REGISTRATION, TLS_SECRET
+from trainer_kai.api.names import ADMISSION_REGISTRATION, CERT_MANAGER_PREFIX, TLS_SECRET
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import NotFound
@@ -43,7 +43,6 @@ _FILES: Final = {
     "next_key": "next.key",
 }
 _OPTIONAL: Final = {"authority_key", "next_key"}
-_CERT_MANAGER: Final = "cert-manager.io/"
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -156,7 +155,7 @@ def stranger(found: Secret) -> str:
     foreign = sorted(data.keys() - _FILES.values())
     if foreign:
         return f"it holds {', '.join(foreign)}"
-    if any(name.startswith(_CERT_MANAGER) for name in found.metadata.annotations):
+    if any(name.startswith(CERT_MANAGER_PREFIX) for name in found.metadata.annotations):
         return "cert-manager writes it"
     if data.get("tls.crt") and "ca.key" not in data:
         return "it holds a certificate without ca.key"

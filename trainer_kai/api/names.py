@@ -38,6 +38,8 @@ PRIORITY_CLASS_NAME: Final = "priorityClassName"
 SUBGROUP: Final = "kai.scheduler/subgroup-name"
 TASK_PRIORITY: Final = "kai.scheduler/task-priority"
 GPU_GROUP: Final = "runai-gpu-group"
+KAI_PREFIX: Final = "kai.scheduler/"
+OWN_PREFIX: Final = "trainer-kai.dev/"
 GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label for each shared device
 APP: Final = "app"  # with one of the two below: it works for the scheduler itself
 RESERVATION_APP: Final = "kai-resource-reservation"
@@ -130,6 +132,8 @@ ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # taint
 NOT_READY: Final = "node.kubernetes.io/not-ready"  # taint
+NODE_PREFIX: Final = "node.kubernetes.io/"  # of taints that say how a node is
+CLOUD_NODE_PREFIX: Final = "node.cloudprovider.kubernetes.io/"  # likewise
 GPU_MEMORY_MIB: Final = "nvidia.com/gpu.memory"
 GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
@@ -148,6 +152,8 @@ AMD_GPU: Final = "amd.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
 # The rest of Kubernetes.
+NATIVE_PREFIX: Final = "kubernetes.io/"  # of resources that are no extended ones
+CERT_MANAGER_PREFIX: Final = "cert-manager.io/"
 TLS_SECRET: Final = "kubernetes.io/tls"  # noqa: S105 - the type of a Secret
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # label that every namespace has
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

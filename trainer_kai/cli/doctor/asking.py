@@ -7,6 +7,7 @@ import msgspec
 
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.names import AUTHORIZATION
 from trainer_kai.api.resource import Resource
 from trainer_kai.cli.doctor.expected import Right
 from trainer_kai.cli.doctor.facts import Obj, Trial
@@ -23,7 +24,7 @@ A = TypeVar("A")
 T = TypeVar("T", bound=Object)
 
 _PAGE: Final = 500
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 _DRY: Final = Write(dry_run=True, field_manager="trainer-kai-doctor")
 
 
@@ -115,7 +116,7 @@ class Asking:
             "resourceAttributes": attributes,
         }
         body = {
-            "apiVersion": "authorization.k8s.io/v1",
+            "apiVersion": f"{AUTHORIZATION}/v1",
             "kind": "SubjectAccessReview",
             "spec": spec,
         }

@@ -9,6 +9,8 @@ from trainer_kai.api.names import (
     DEFAULT_SCHEDULER,
     GANG,
     INJECT,
+    KAI_PREFIX,
+    OWN_PREFIX,
     POD_GROUP,
     QUEUE,
     SKIP_PODGROUPER,
@@ -43,7 +45,7 @@ __all__ = [
 
 POLICY: Final = "policy"
 _MUTATE: Final = "/mutate/"
-_OURS: Final = ("kai.scheduler/", "trainer-kai.dev/", POD_GROUP)
+_OURS: Final = (KAI_PREFIX, OWN_PREFIX, POD_GROUP)
 _LOG: Final = "what it asks for, or what its log says: TrainJobs are refused as this one is"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from trainer_kai.api.affinity import Toleration
-from trainer_kai.api.names import CPU
+from trainer_kai.api.names import CLOUD_NODE_PREFIX, CPU, NODE_PREFIX
 from trainer_kai.api.node import Node, Taint
 from trainer_kai.api.pod import PodSpec
 from trainer_kai.api.quantity import QuantityError, milli, whole
@@ -20,7 +20,7 @@ __all__ = ["Nodes"]
 K = TypeVar("K")
 
 _KEEPING_OUT: Final = ("NoSchedule", "NoExecute")
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")  # taints of states
+_PASSING: Final = (NODE_PREFIX, CLOUD_NODE_PREFIX)  # taints of states
 _NAME: Final = "metadata.name"
 _COMPARED: Final = 400  # taints with tolerations, for one pod
 

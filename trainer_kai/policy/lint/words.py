@@ -12,6 +12,7 @@ from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
     GPU_MEMORY,
+    NATIVE_PREFIX,
     PRIORITY_CLASS_NAME,
     QUEUE,
     TOPOLOGY,
@@ -29,7 +30,6 @@ from trainer_kai.policy.lint.subject import pod_path
 __all__ = ["amount_faults", "near", "priority_faults", "topology_faults", "wish_faults"]
 
 _TOLD: Final = 5  # names in a message
-_NATIVE: Final = "kubernetes.io/"
 
 
 def wish_faults(jobset: JobSet) -> Iterator[Finding]:
@@ -142,7 +142,7 @@ def _fault(resources: Resources, field: str, name: str) -> str | None:
         return str(error)
     if amount < 0:
         return f"{quantity} must not be negative"
-    is_extended = "/" in name and _NATIVE not in name
+    is_extended = "/" in name and NATIVE_PREFIX not in name
     if is_extended and not is_whole(quantity):
         right = f", or the annotation {GPU_FRACTION} for a part of one" if name == GPU else ""
         return f"{quantity} must be a whole number{right}"
