@@ -1,9 +1,11 @@
 """How long a review waits, and how many a second there can be, over TLS.
 
 The server has 5,000 TrainJobs in its cache and runs in a process of its own, beside the one that
-asks. Reviews are those that the API server really sent, each for another TrainJob. JobSets come at
-fixed moments whether or not the ones before are answered, and wait from those moments on; pods come
-as fast as they are answered. The floor is aiohttp sending back what it gets, asked in the same way.
+asks. Reviews are those that the API server really sent, each for another TrainJob. TrainJobs are
+validated with everything on: queues are looked up, and who may use one is asked of something that
+takes as long as an API server, and remembered. JobSets and TrainJobs come at fixed moments whether
+or not the ones before are answered, and wait from those moments on; pods come as fast as they are
+answered. The floor is aiohttp sending back what it gets, asked in the same way.
 """
 
 import asyncio
@@ -34,10 +36,13 @@ from trainer_kai.log import configure, logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Server as Place
 from webhook.app import Desk, Server
-from webhook.cache import Cache, SlimTrainJob, SlimTrainJobSpec, TrainJob
+from webhook.cache import Cache, SlimRuntime, SlimTrainJob, SlimTrainJobSpec, TrainJob
 from webhook.certs import carry_out, host_of
+from webhook.judge import Elsewhere, Judge, Strictness
+from webhook.permission import Wish
 from webhook.review import Answer
 from webhook.rotation import Do, Lives, Step
+from webhook.shape import Runtime
 from webhook.trust import server_context
 
 __all__ = ["main"]
@@ -47,6 +52,9 @@ _TRAINJOBS: Final = 5_000
 _JOBSETS_PER_S: Final = 300
 _JOBSETS: Final = 3_000
 _JOBSET_P99_S: Final = 0.005
+_TRAINJOB_P99_S: Final = 0.015
+_ASKING_S: Final = 0.005
+_TEAMS: Final = 7
 _IN_FLIGHT: Final = 16
 _PODS: Final = 10_000
 _PODS_PER_S: Final = 2_000
@@ -81,17 +89,19 @@ class _Figures(NamedTuple):
 async def main() -> None:
     """Measure both servers and print the table."""
     configure(SystemClock(), level="error")
-    jobsets, pods = await _jobset_load(), await _pod_load()
+    jobsets, trainjobs, pods = await _jobset_load(), await _trainjob_load(), await _pod_load()
     figures: dict[tuple[str, str], _Figures] = {}
     for server in ("echo", "ours"):
         async with _served_by(server) as port:
             figures["JobSet", server] = await _open_loop(port, jobsets, server)
+            figures["TrainJob", server] = await _open_loop(port, trainjobs, server)
             figures["pod", server] = await _closed_loop(port, pods, server)
     table = Table(title=f"reviews over TLS, {_TRAINJOBS} TrainJobs cached, 2 processes")
     for heading in ("reviews", "server", "per second", "p50 ms", "p99 ms", "times the floor's p99"):
         table.add_column(heading, justify="left" if heading in {"reviews", "server"} else "right")
     for kind, load, how in (
         ("JobSet", jobsets, f"{_JOBSETS_PER_S} a second, come what may"),
+        ("TrainJob", trainjobs, f"{_JOBSETS_PER_S} a second, come what may"),
         ("pod", pods, f"{_IN_FLIGHT} in flight"),
     ):
         floor = figures[kind, "echo"]
@@ -104,6 +114,8 @@ async def main() -> None:
     Console(width=115).print(table)
     jobset, pod = figures["JobSet", "ours"], figures["pod", "ours"]
     assert jobset.rank(99) <= _JOBSET_P99_S, f"p99 of JobSets: {jobset.rank(99):.4f} s"
+    trainjob = figures["TrainJob", "ours"]
+    assert trainjob.rank(99) <= _TRAINJOB_P99_S, f"p99 of TrainJobs: {trainjob.rank(99):.4f} s"
     assert pod.rank(99) <= _POD_P99_S, f"p99 of pods: {pod.rank(99):.4f} s"
     assert pod.per_s >= _PODS_PER_S, f"pods a second: {pod.per_s:.0f}"
 
@@ -229,6 +241,25 @@ async def _jobset_load() -> _Load:
     return _Load("/mutate/jobset", bodies, answers)
 
 
+async def _trainjob_load() -> _Load:
+    """Return TrainJobs of several queues, each of which its author may use."""
+    text = (REVIEWS / "trainjob-create.json").read_text()
+    asked = msgspec.json.decode(text)["request"]
+    queue, name = (asked["object"]["metadata"][it] for it in ("labels", "name"))
+    bodies = [
+        text.replace(asked["uid"], f"review-{number}")
+        .replace(f'"name":"{name}"', f'"name":"job-{number}"')
+        .replace(f'"{queue[QUEUE]}"', f'"{_queue(number)}"')
+        .encode()
+        for number in range(1_000)
+    ]
+    answers = await _answers("/validate/trainjob", bodies)
+    for number, answer in enumerate(answers):
+        response = msgspec.json.decode(answer)["response"]
+        assert response == {"uid": f"review-{number}", "allowed": True}
+    return _Load("/validate/trainjob", bodies, answers)
+
+
 async def _pod_load() -> _Load:
     """Return pods of many JobSets."""
     text = (REVIEWS / "pod-create.json").read_text()
@@ -257,14 +288,21 @@ def _patched(body: bytes, answer: bytes) -> dict[str, Any]:
 
 
 def _queue(number: int) -> str:
-    return f"team-{number % 7}"
+    return f"team-{number % _TEAMS}"
 
 
 def _desk() -> Desk:
-    """Return a desk that knows all TrainJobs; it has nobody to ask."""
+    """Return a desk that knows all TrainJobs; it may ask nothing but who may use a queue."""
 
     async def read(key: Key) -> TrainJob | None:
         raise AssertionError(f"{key} is cached")
+
+    async def runtime(key: Key) -> Runtime:
+        raise AssertionError(f"{key} is cached")
+
+    async def may_use(wish: Wish) -> bool:
+        await asyncio.sleep(_ASKING_S)
+        return bool(wish.user)
 
     cache = Cache()
     for number in range(_TRAINJOBS):
@@ -272,7 +310,16 @@ def _desk() -> Desk:
         meta = Meta(name=name, namespace="team", uid=f"uid-{number}", labels=labels)
         spec = SlimTrainJobSpec(runtime_ref=RuntimeRef(name="torchtune-llama3.2-1b"))
         cache.put_trainjob(SlimTrainJob(metadata=meta, spec=spec))
-    return Desk(cache, BUNDLED, read, SystemClock(), Metrics(), logger(__name__))
+    for number in range(_TEAMS):
+        cache.queues.put(_queue(number), "")
+    cache.queues.all_listed()
+    cache.put_runtime(SlimRuntime(metadata=Meta(name="deepspeed-distributed")))
+    clock, metrics, log = SystemClock(), Metrics(), logger(__name__)
+    desk = Desk(cache, BUNDLED, read, clock, metrics, log)
+    strictness = Strictness(BUNDLED, "enforce", refuses_unknown_queues=True)
+    judge = Judge(cache, strictness, Elsewhere(runtime, may_use), clock, metrics, log)
+    desk.add("/validate/trainjob", "trainjob", judge.answer)
+    return desk
 
 
 @asynccontextmanager

@@ -224,7 +224,8 @@ async def test_only_suspended_jobsets_that_stay_are_asked_about_again(own_cluste
         for change, reaches in CHANGES:
             await _try(cluster, change)
             wanted = {Asked("/validate/trainjob", "UPDATE", "held")} if reaches else set()
-            assert _new(asked) == wanted, change
+            found = {it for it in _new(asked) if it.path == "/validate/trainjob"}
+            assert found == wanted, change
 
 
 async def test_opting_in(own_cluster: Cluster) -> None:
