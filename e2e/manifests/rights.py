@@ -10,6 +10,8 @@ from e2e.front.processes import NAMESPACE
 __all__ = ["Right", "is_used_by", "rights_of", "without"]
 
 _FORBIDDEN: Final = 403
+_CREATED: Final = 201
+_MADE: Final = ("create",)  # what is applied and was not there needs this right beside `patch`
 _ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}:"
 
 
@@ -48,7 +50,8 @@ def is_used_by(right: Right, asked: Request) -> bool:
     return (
         asked.user == _ACCOUNT + right.role
         and asked.status != _FORBIDDEN
-        and (asked.verb, asked.group, asked.resource) == (right.verb, right.group, right.resource)
+        and (asked.group, asked.resource) == (right.group, right.resource)
+        and right.verb in (asked.verb, *(_MADE if asked.status == _CREATED else ()))
         and right.name in ("", asked.name)
         and (right.kind == "ClusterRole" or asked.namespace == NAMESPACE)
     )

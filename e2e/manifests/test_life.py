@@ -31,7 +31,7 @@ from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook
 from e2e.scheduler.teams import complete, on_nodes
 from trainer_kai.api.names import OURS
 
-_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
+_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS)
 _ROOM: Final = "room"
 _RUNTIME: Final = "torch-distributed"
 
@@ -48,8 +48,9 @@ async def test_who_runs_notices_no_upgrade_and_no_end_of_us(tmp_path: Path) -> N
         await make_namespace(cluster, _ROOM)
         # For a moment an API server answers 429 for kinds that are new to it.
         await cluster.guarded(cluster.api.until_found(f"{PODGROUPS.path()}?labelSelector=nobody"))
-        async with cluster.timeline(*_FOLLOWED, namespace=_ROOM) as seen:
+        async with cluster.timeline(*_FOLLOWED, PODGROUPS, namespace=_ROOM) as seen:
             await _upgrade(cluster, seen, tmp_path)
+        async with cluster.timeline(*_FOLLOWED, namespace=_ROOM) as seen:
             await _take_away(cluster, seen)
 
 

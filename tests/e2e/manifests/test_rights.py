@@ -14,6 +14,7 @@ RULES: Final[list[dict[str, Any]]] = [
 ]
 ROLE: Final = {"kind": "ClusterRole", "metadata": {"name": "one"}, "rules": RULES}
 LIST_PODS: Final = Right("ClusterRole", "one", "", "pods", "list")
+MAKE_PODS: Final = LIST_PODS._replace(verb="create")
 GET_SECRET: Final = Right("Role", "one", "", "secrets", "get", "tls")
 ASKED: Final = Request("system:serviceaccount:trainer-kai:one", "list", "", "pods", "", "", 200)
 READ: Final = ASKED._replace(verb="get", resource="secrets", namespace="trainer-kai", name="tls")
@@ -54,6 +55,8 @@ USES: Final = [
         (LIST_PODS, ASKED._replace(status=404)),
         True,
     ),
+    Case("what is applied is made", (MAKE_PODS, ASKED._replace(verb="patch", status=201)), True),
+    Case("or was there", (MAKE_PODS, ASKED._replace(verb="patch", status=200)), False),
     Case("the object that is named", (GET_SECRET, READ), True),
     Case("another object", (GET_SECRET, READ._replace(name="other")), False),
     Case("another namespace", (GET_SECRET, READ._replace(namespace="default")), False),
