@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from scheduler.shell.tables import tables
 from scheduler.state.cluster import Cluster
+from scheduler.state.permits import review_of
 from trainer_kai.api.decode import encode
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
+from trainer_kai.api.resources import ACCESS_REVIEWS, PODGROUPS, PODS, TRAINJOBS
 
 __all__ = ["picture"]
 
@@ -24,6 +25,7 @@ async def picture(cluster: Cluster) -> AsyncIterator[bytes]:
     groups, pods = (PODGROUPS, cluster.pod_groups), (PODS, cluster.pods)
     jobs = TRAINJOBS, cluster.trainjobs
     kinds = [(it, [*table.values()]) for it, table in (*tables(cluster), jobs, groups, pods)]
+    kinds.append((ACCESS_REVIEWS, [review_of(*it) for it in cluster.permits.items()]))
     yield b'{"apiVersion":"v1","kind":"List","items":['
     is_first = True
     for resource, objects in kinds:

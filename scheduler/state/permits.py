@@ -11,13 +11,26 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 from scheduler.core.model import Bar, Verdict
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import RUN_AI
+from trainer_kai.api.resources import QUEUES
+from trainer_kai.api.review import AccessReview, AccessSpec, AccessStatus, Attributes
 
-__all__ = ["Pairs", "Permit", "Permits", "accounts_of", "may_not", "remedy"]
+__all__ = [
+    "Pairs",
+    "Permit",
+    "Permits",
+    "accounts_of",
+    "may_not",
+    "permits_of",
+    "remedy",
+    "review_of",
+]
 
 _Of: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
 
 _WAKES_ON: Final = frozenset({"permits"})
+_USE: Final = "use"
 
 
 class Permit(IntEnum):
@@ -99,3 +112,28 @@ def remedy(pair: Key) -> str:
 def accounts_of(pair: Key) -> str:
     """Return the group that is asked for: all service accounts of the namespace."""
     return f"system:serviceaccounts:{pair.namespace}"
+
+
+def review_of(pair: Key, permit: Permit) -> AccessReview:
+    """Write down what is known of a pair as what was asked and answered."""
+    what = Attributes(
+        verb=_USE, group=RUN_AI, resource=QUEUES.plural, name=pair.name, namespace=pair.namespace
+    )
+    answer = AccessStatus(allowed=permit == Permit.GRANTED)
+    return AccessReview(
+        metadata=Meta(name=f"{pair.namespace}.{pair.name}"),
+        spec=AccessSpec(resource_attributes=what, groups=(accounts_of(pair),)),
+        status=None if permit == Permit.UNASKED else answer,
+    )
+
+
+def permits_of(review: AccessReview) -> dict[Key, Permit]:
+    """Return what a review says of a pair; nothing if somebody asked for something else."""
+    what = review.spec.resource_attributes
+    pair = Key(what.namespace, what.name)
+    is_ours = (what.verb, what.group, what.resource) == (_USE, RUN_AI, QUEUES.plural)
+    if not is_ours or review.spec.groups != (accounts_of(pair),):
+        return {}
+    if review.status is None:
+        return {pair: Permit.UNASKED}
+    return {pair: Permit.GRANTED if review.status.allowed else Permit.REFUSED}

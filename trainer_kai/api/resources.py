@@ -9,6 +9,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Object
 from trainer_kai.api.names import (
+    AUTHORIZATION,
     BATCH,
     COORDINATION,
     JOBSET,
@@ -26,12 +27,14 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resource import Resource
+from trainer_kai.api.review import AccessReview
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
 
 __all__ = [
+    "ACCESS_REVIEWS",
     "ALL",
     "CLUSTER_RUNTIMES",
     "EVENTS",
@@ -92,6 +95,10 @@ CLUSTER_RUNTIMES: Final = _cluster_wide(
 PODGROUPS: Final = _namespaced(RUN_AI, "v2alpha2", "podgroups", PodGroup, "PodGroup")
 QUEUES: Final = _cluster_wide(RUN_AI, "v2", "queues", Queue, "Queue")
 TOPOLOGIES: Final = _cluster_wide(KAI, "v1alpha1", "topologies", Topology, "Topology")
+# Asked and answered; the API server keeps none.
+ACCESS_REVIEWS: Final = _cluster_wide(
+    AUTHORIZATION, "v1", "subjectaccessreviews", AccessReview, "SubjectAccessReview"
+)
 
 ALL: Final = (
     PODS,

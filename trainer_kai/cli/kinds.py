@@ -21,6 +21,7 @@ from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
+    ACCESS_REVIEWS,
     CLUSTER_RUNTIMES,
     JOBSETS,
     NAMESPACES,
@@ -336,6 +337,7 @@ KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
         (TRAINJOBS, _trainjob),
         (RUNTIMES, _each(runtime_faults)),
         (CLUSTER_RUNTIMES, _each(runtime_faults)),
+        (ACCESS_REVIEWS, _plain),
         (REQUESTS, _plain),
         (SHARDS, _shard),
         (CONFIGS, _shard),

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from scheduler.state.cluster import Cluster
+from scheduler.state.permits import permits_of
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX
 from trainer_kai.api.pod import Pod
@@ -173,6 +174,8 @@ def _placed(found: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> Given
             given.runtimes[kind, key] = it
         elif kind == "BindRequest":
             requests.append(it)
+        elif kind == "SubjectAccessReview":
+            given.cluster.permits |= permits_of(it)
         else:
             (given.shards if kind == "SchedulingShard" else given.configs).append((document, it))
     for request in requests:

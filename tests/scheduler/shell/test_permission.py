@@ -1,12 +1,17 @@
 """Who may use which queue is asked beside the plans; nobody runs because nobody answered."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from scheduler.shell.picture import picture
 from scheduler.state.permits import Permit
 from tests.scheduler.shell.conftest import House
 from tests.support.clusters import gang, group, made, node, pod, queue
 from tests.support.fakecluster import FakeCluster
 from trainer_kai.api.meta import Key
+from trainer_kai.cli.main import main
 from trainer_kai.settings import Permission
 
 PAIR = Key("ns", "q")
@@ -282,3 +287,28 @@ async def test_who_was_warned_is_forgotten_when_it_is_gone() -> None:
             house.api.delete("Pod", "g0")
             house.api.delete("PodGroup", "g")
     assert times == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_simulate_reads_what_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, answers: bool
+) -> None:
+    """Who may not here may not there; what nobody knows is told as that."""
+    house = house_with("enforce", other=True)
+    house.api.refuse = (lambda _: None) if answers else silent
+    house.api.put(*gang("g", 1), group("h", minMember=1, queue="other"), pod("h0", "h"))
+    house.api.keeps_news = True
+    async with house.leading():
+        await house.passes(1)
+        text = b"".join([piece async for piece in picture(house.live.cluster)])
+    (tmp_path / "snapshot.json").write_bytes(text)
+    capsys.readouterr()
+    assert main(["simulate", "-f", str(tmp_path / "snapshot.json"), "-o", "json"]) == 0
+    read = capsys.readouterr()
+
+    (cycle,) = json.loads(read.out)["cycles"]
+    told = {it["podGroup"]: (it["reason"], it["message"]) for it in cycle["unschedulable"]}
+    assert told.keys() == ({"g"} if answers else {"g", "h"})
+    assert {reason for reason, _ in told.values()} == {"ForbiddenQueue"}
+    assert ("could not be asked" in told["g"][1]) is not answers
+    assert read.err == ""
