@@ -37,6 +37,7 @@ __all__ = [
     "refused",
     "secret",
     "sound",
+    "spoilt",
     "states",
 ]
 
@@ -81,6 +82,21 @@ def sound() -> Facts:
         classes=manifests.classes,
         gpu_nodes=(2, 3),
         kueues=[],
+    )
+
+
+def spoilt() -> Facts:
+    """Return one with a wrong authority in its configuration, and a queue without its parent."""
+    hook = "jobset-create.trainer-kai.dev"
+    post = 'Post "https://trainer-kai-webhook.trainer-kai.svc:443/mutate/jobset?timeout=5s"'
+    why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    pod = trials.gang_pod("default")
+    every = (queue("all"), queue("default-queue", parent="all"), queue("a", parent="research"))
+    return sound()._replace(
+        configurations=configured(make(HOSTS, NOW).authority),
+        jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),
+        gang_pod=Trial(pod, pod),
+        queues=queues(*every),
     )
 
 

@@ -17,7 +17,8 @@ from tests.trainer_kai.cli.doctor.sound import (
     sound,
     states,
 )
-from trainer_kai.cli.doctor.facts import Facts
+from trainer_kai.cli.doctor.expected import expected
+from trainer_kai.cli.doctor.facts import Facts, listed
 from webhook.certs import make
 
 HOOK = "jobset-create.trainer-kai.dev"
@@ -27,12 +28,13 @@ AWAY = refused(f'failed calling webhook "{HOOK}": connection refused')
 DENIED = refused("exceeded quota", 403)
 OTHER = make(HOSTS, NOW)
 NAME = "trainer-kai/trainer-kai-webhook-tls"
-ALL = ", ".join(f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
+HOOKS = [hook.name for configuration in expected().configurations for hook in configuration.hooks]
+ALL = listed(HOOKS)
 
 
 def empty(found: Any) -> None:
     """Leave the authority out."""
-    for hook in found[0]["webhooks"]:
+    for hook in (it for configuration in found for it in configuration["webhooks"]):
         del hook["clientConfig"]["caBundle"]
 
 
