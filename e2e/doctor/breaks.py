@@ -23,8 +23,8 @@ from e2e.doctor.clinic import Clinic
 from e2e.front.install import CLUSTER_ROLES, PRIORITY_CLASSES, QUEUES
 from e2e.front.processes import NAMESPACE
 from e2e.manifests.test_runtime_field import PATCH, runtime
+from tests.support.papers import make
 from tests.support.world import queue
-from webhook.certs import make
 
 __all__ = ["BROKEN", "OURS", "another_kai"]
 

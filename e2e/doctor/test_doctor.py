@@ -23,7 +23,7 @@ from e2e.cluster.resources import (
 from e2e.conftest import failed
 from e2e.doctor.breaks import BROKEN, OURS, another_kai
 from e2e.doctor.clinic import Clinic, clinic_on
-from webhook.certs import make
+from tests.support.papers import make
 
 _UNTRUSTED: Final = "certificate signed by unknown authority"
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+from tests.support.papers import Papers, make
 from tests.support.tree import ROOT
 from tests.support.world import queue
 from trainer_kai.api.decode import decode, encode
@@ -21,7 +22,6 @@ from trainer_kai.cli.doctor.expected import expected
 from trainer_kai.cli.doctor.facts import Facts, Obj, Site, Trial
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.kube.errors import Refusal
-from webhook.certs import Pair, make
 
 __all__ = [
     "HOSTS",
@@ -106,12 +106,12 @@ def states(facts: Facts, name: str) -> list[tuple[str, str]]:
 
 
 @cache
-def pair(days: int = 0) -> Pair:
+def pair(days: int = 0) -> Papers:
     """Return a certificate that was made so many days ago."""
     return make(HOSTS, NOW - timedelta(days=days))
 
 
-def secret(shown: Pair | None = None, *, key: bool = True) -> Obj:
+def secret(shown: Papers | None = None, *, key: bool = True) -> Obj:
     """Return the Secret of a certificate; without the authority's key it was made by others."""
     shown = shown or pair()
     files = {"tls.crt": shown.certificate, "tls.key": shown.key, "ca.crt": shown.authority}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
+from tests.support.papers import make
 from tests.trainer_kai.cli.doctor.sound import (
     HOSTS,
     NOW,
@@ -19,7 +20,6 @@ from tests.trainer_kai.cli.doctor.sound import (
 )
 from trainer_kai.cli.doctor.expected import expected
 from trainer_kai.cli.doctor.facts import Facts, listed
-from webhook.certs import make
 
 HOOK = "jobset-create.trainer-kai.dev"
 X509 = "x509: certificate signed by unknown authority"
