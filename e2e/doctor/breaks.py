@@ -23,7 +23,7 @@ from e2e.doctor.clinic import Clinic
 from e2e.front.install import CLUSTER_ROLES, PRIORITY_CLASSES, QUEUES
 from e2e.front.processes import NAMESPACE
 from e2e.manifests.test_runtime_field import PATCH, runtime
-from tests.support.certificates import make
+from tests.support.papers import make
 from tests.support.world import queue
 
 __all__ = ["BROKEN", "OURS", "another_kai"]
@@ -143,7 +143,7 @@ async def expired(clinic: Clinic) -> AsyncIterator[None]:
     """Kill the webhook, and leave it a certificate that is long over."""
     async with webhook_away(clinic):
         pair = make(("localhost", "127.0.0.1"), datetime.now(UTC) - timedelta(days=400))
-        files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": pair.authorities}
+        files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": pair.authority}
         data = {name: base64.b64encode(it).decode() for name, it in files.items()}
         found = await clinic.cluster.api.get(SECRETS, NAMESPACE, _SECRET)
         await clinic.cluster.api.merge(SECRETS, NAMESPACE, _SECRET, {"data": data})

@@ -23,7 +23,7 @@ from e2e.cluster.resources import (
 from e2e.conftest import failed
 from e2e.doctor.breaks import BROKEN, OURS, another_kai
 from e2e.doctor.clinic import Clinic, clinic_on
-from tests.support.certificates import make
+from tests.support.papers import make
 
 _UNTRUSTED: Final = "certificate signed by unknown authority"
 
@@ -71,7 +71,7 @@ async def test_a_broken_installation(clinic: Clinic, name: str) -> None:
 
 async def test_a_wrong_authority_in_the_configuration(clinic: Clinic) -> None:
     """The API server does not trust the webhook, and says so, until that has put it right."""
-    wrong = make(("localhost",), datetime.now(UTC)).authorities
+    wrong = make(("localhost",), datetime.now(UTC)).authority
     bundle = base64.b64encode(wrong).decode()
     api = clinic.cluster.api
 

@@ -1,6 +1,7 @@
 """What the manifests install, as the doctor compares it with a cluster: `expected.json`.
 
-`python -m tests.support.installed` writes it; a test sees that it is current.
+`python -m tests.support.installed` writes it, and what the README shows of the doctor; tests see
+that both are current.
 """
 
 import re
@@ -13,7 +14,10 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from tests.support.tables import with_tables
 from tests.support.tree import ROOT
+from tests.trainer_kai.cli.doctor.sound import spoilt
+from trainer_kai.cli.doctor.checks import examine
 from trainer_kai.cli.doctor.expected import (
     PATH,
     Account,
@@ -24,11 +28,14 @@ from trainer_kai.cli.doctor.expected import (
     Right,
 )
 from trainer_kai.cli.doctor.schema import fields_of
+from trainer_kai.cli.doctor.telling import as_text
+from trainer_kai.cli.table import WIDEST
 
-__all__ = ["installed", "text_of"]
+__all__ = ["README", "example", "installed", "text_of"]
 
 Obj = dict[str, Any]
 
+README: Final = ROOT / "trainer_kai" / "cli" / "README.md"
 _BASE: Final = ROOT / "manifests" / "base"
 _FIELD: Final = ROOT / "manifests" / "components" / "runtime-queue-field"
 _PROPERTIES: Final = "/schema/openAPIV3Schema/properties/"
@@ -153,11 +160,20 @@ def _targets(kustomization: Obj) -> tuple[str, ...]:
 
 
 def main() -> int:
-    """Write the file; say whether it changed."""
+    """Write both; say whether they changed."""
     old, new = PATH.read_text() if PATH.exists() else "", text_of(installed())
     PATH.write_text(new)
     print(f"{PATH.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
+    old = README.read_text()
+    new = with_tables(old, {"doctor": example()})
+    README.write_text(new)
+    print(f"{README.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
     return 0
+
+
+def example() -> str:
+    """Return what the README shows."""
+    return f"```\n{as_text(examine(spoilt()), WIDEST)}\n```"
 
 
 if __name__ == "__main__":

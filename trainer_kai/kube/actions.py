@@ -32,6 +32,7 @@ class Question:
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what else an authorizer may know him by
+    subresource: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -102,6 +103,8 @@ async def is_allowed(client: Client, question: Question) -> Verdict:
         "name": question.name,
         "namespace": question.namespace,
     }
+    if question.subresource:
+        attributes["subresource"] = question.subresource
     spec: dict[str, object] = {
         "resourceAttributes": attributes,
         "user": question.user,

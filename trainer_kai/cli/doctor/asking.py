@@ -7,13 +7,13 @@ import msgspec
 
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.names import AUTHORIZATION
 from trainer_kai.api.resource import Resource
 from trainer_kai.cli.doctor.expected import Right
 from trainer_kai.cli.doctor.facts import Obj, Trial
 from trainer_kai.cli.doctor.finding import Fact, Unread
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube import request as build
+from trainer_kai.kube.actions import Question, is_allowed
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from trainer_kai.kube.request import ALL, Selection, Target, Write
@@ -24,7 +24,6 @@ A = TypeVar("A")
 T = TypeVar("T", bound=Object)
 
 _PAGE: Final = 500
-_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 _DRY: Final = Write(dry_run=True, field_manager="trainer-kai-doctor")
 
 
@@ -33,14 +32,6 @@ class _Items(msgspec.Struct, frozen=True):
 
     metadata: dict[str, Any] = {}
     items: tuple[dict[str, Any], ...] = ()
-
-
-class _Status(msgspec.Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
 
 
 async def told(what: str, asked: Awaitable[A]) -> Fact[A]:
@@ -101,27 +92,18 @@ class Asking:
 
     async def lacks(self, user: str, namespace: str, right: Right) -> bool:
         """Say whether a ServiceAccount of ours may not do something."""
-        attributes = {
-            "namespace": "" if right.everywhere else namespace,
-            "verb": right.verb,
-            "group": right.group,
-            "resource": right.resource,
-            "subresource": right.subresource,
-            "name": right.name,
-        }
         groups = ("serviceaccounts", f"serviceaccounts:{namespace}", "authenticated")
-        spec = {
-            "user": f"system:serviceaccount:{namespace}:{user}",
-            "groups": [f"system:{it}" for it in groups],
-            "resourceAttributes": attributes,
-        }
-        body = {
-            "apiVersion": f"{AUTHORIZATION}/v1",
-            "kind": "SubjectAccessReview",
-            "spec": spec,
-        }
-        answer = await self.client.ask(_Review, build.post(_REVIEWS, body, repeatable=True))
-        return not answer.status.allowed
+        question = Question(
+            right.verb,
+            right.group,
+            right.resource,
+            name=right.name,
+            namespace="" if right.everywhere else namespace,
+            user=f"system:serviceaccount:{namespace}:{user}",
+            groups=tuple(f"system:{it}" for it in groups),
+            subresource=right.subresource,
+        )
+        return not (await is_allowed(self.client, question)).allowed
 
     async def _first(self, target: Target[T], pages: int) -> list[T]:
         found: list[T] = []

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.support.certificates import make
+from tests.support.papers import Papers, make
 from tests.support.tree import ROOT
 from tests.support.world import queue
 from trainer_kai.api.decode import decode, encode
@@ -22,7 +22,6 @@ from trainer_kai.cli.doctor.expected import expected
 from trainer_kai.cli.doctor.facts import Facts, Obj, Site, Trial
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.kube.errors import Refusal
-from webhook.certs import Content
 
 __all__ = [
     "HOSTS",
@@ -38,6 +37,7 @@ __all__ = [
     "refused",
     "secret",
     "sound",
+    "spoilt",
     "states",
 ]
 
@@ -85,21 +85,36 @@ def sound() -> Facts:
     )
 
 
+def spoilt() -> Facts:
+    """Return one with a wrong authority in its configuration, and a queue without its parent."""
+    hook = "jobset-create.trainer-kai.dev"
+    post = 'Post "https://trainer-kai-webhook.trainer-kai.svc:443/mutate/jobset?timeout=5s"'
+    why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    pod = trials.gang_pod("default")
+    every = (queue("all"), queue("default-queue", parent="all"), queue("a", parent="research"))
+    return sound()._replace(
+        configurations=configured(make(HOSTS, NOW).authority),
+        jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),
+        gang_pod=Trial(pod, pod),
+        queues=queues(*every),
+    )
+
+
 def states(facts: Facts, name: str) -> list[tuple[str, str]]:
     """Return what one check says: its state, and how it is."""
     return [(it.state.value, it.is_so) for it in examine(facts, {name: CHECKS[name]})]
 
 
 @cache
-def pair(days: int = 0) -> Content:
+def pair(days: int = 0) -> Papers:
     """Return a certificate that was made so many days ago."""
     return make(HOSTS, NOW - timedelta(days=days))
 
 
-def secret(shown: Content | None = None, *, key: bool = True) -> Obj:
+def secret(shown: Papers | None = None, *, key: bool = True) -> Obj:
     """Return the Secret of a certificate; without the authority's key it was made by others."""
     shown = shown or pair()
-    files = {"tls.crt": shown.certificate, "tls.key": shown.key, "ca.crt": shown.authorities}
+    files = {"tls.crt": shown.certificate, "tls.key": shown.key, "ca.crt": shown.authority}
     if key:
         files["ca.key"] = shown.authority_key
     return {"data": {name: base64.b64encode(it).decode() for name, it in files.items()}}
@@ -110,7 +125,7 @@ def configured(
 ) -> list[Obj]:
     """Return our configurations, the authority in them, and JobSet's before them."""
     found = [it for kind in ("Mutating", "Validating") for it in _objects(f"{kind}Webhook")]
-    bundle = base64.b64encode(authority or pair().authorities).decode()
+    bundle = base64.b64encode(authority or pair().authority).decode()
     for configuration in found:
         for hook in configuration["webhooks"]:
             hook["clientConfig"]["caBundle"] = bundle

@@ -227,7 +227,7 @@ async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
 
     def only(name: str) -> Any:
         def opted(found: Any) -> None:
-            for hook in found[0]["webhooks"]:
+            for hook in (it for configuration in found for it in configuration["webhooks"]):
                 hook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": name}}
 
         return opted
@@ -239,8 +239,8 @@ async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
         return {it.split("/")[5] for it in paths}
 
     def set_up(name: str) -> None:
-        items = {"items": configured(change=only(name))[:1]}
-        wire.served[f"{HOOKS}/mutatingwebhookconfigurations"] = items
+        changed = sound()._replace(configurations=configured(change=only(name)))
+        wire.served |= {path: it for path, it in served(changed).items() if HOOKS in path}
 
     assert await tried() == {"default"}
     set_up("trainer-kai")

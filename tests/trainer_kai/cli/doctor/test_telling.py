@@ -1,12 +1,7 @@
 """How findings are told."""
 
-from tests.support.certificates import make
-from tests.support.tree import ROOT
-from tests.support.world import queue
-from tests.trainer_kai.cli.doctor.sound import HOSTS, NOW, configured, queues, refused, sound
-from trainer_kai.cli.doctor import trials
-from trainer_kai.cli.doctor.checks import examine
-from trainer_kai.cli.doctor.facts import Trial
+from tests.support.installed import README, example
+from tests.support.tables import with_tables
 from trainer_kai.cli.doctor.finding import CannotTell, fault, ok, unknown, warning
 from trainer_kai.cli.doctor.telling import as_json, as_text, exit_code
 
@@ -52,22 +47,7 @@ def test_only_a_fault_fails() -> None:
 
 
 def test_what_the_readme_shows_is_what_is_told() -> None:
-    """Of a configuration with a wrong authority, and of a queue without its parent."""
-    hook = "jobset-create.trainer-kai.dev"
-    post = 'Post "https://trainer-kai-webhook.trainer-kai.svc:443/mutate/jobset?timeout=5s"'
-    why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-    pod = trials.gang_pod("default")
-    facts = sound()._replace(
-        configurations=configured(make(HOSTS, NOW).authorities),
-        jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),
-        gang_pod=Trial(pod, pod),
-        queues=queues(
-            queue("all"),
-            queue("default-queue", parent="all"),
-            queue("team-a", parent="research"),
-        ),
-    )
+    """`make tables` would write what is there already."""
+    text = README.read_text()
 
-    told = as_text(examine(facts), 100)
-
-    assert f"```\n{told}\n```" in (ROOT / "trainer_kai" / "cli" / "README.md").read_text()
+    assert with_tables(text, {"doctor": example()}) == text

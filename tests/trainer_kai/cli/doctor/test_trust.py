@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.certificates import make
+from tests.support.papers import make
 from tests.trainer_kai.cli.doctor.sound import (
     HOSTS,
     NOW,
@@ -18,7 +18,8 @@ from tests.trainer_kai.cli.doctor.sound import (
     sound,
     states,
 )
-from trainer_kai.cli.doctor.facts import Facts
+from trainer_kai.cli.doctor.expected import expected
+from trainer_kai.cli.doctor.facts import Facts, listed
 
 HOOK = "jobset-create.trainer-kai.dev"
 X509 = "x509: certificate signed by unknown authority"
@@ -27,18 +28,19 @@ AWAY = refused(f'failed calling webhook "{HOOK}": connection refused')
 DENIED = refused("exceeded quota", 403)
 OTHER = make(HOSTS, NOW)
 NAME = "trainer-kai/trainer-kai-webhook-tls"
-ALL = ", ".join(f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
+HOOKS = [hook.name for configuration in expected().configurations for hook in configuration.hooks]
+ALL = listed(HOOKS)
 
 
 def empty(found: Any) -> None:
     """Leave the authority out."""
-    for hook in found[0]["webhooks"]:
+    for hook in (it for configuration in found for it in configuration["webhooks"]):
         del hook["clientConfig"]["caBundle"]
 
 
 def one_wrong(found: Any) -> None:
     """Give the last webhook another authority."""
-    wrong = base64.b64encode(OTHER.authorities).decode()
+    wrong = base64.b64encode(OTHER.authority).decode()
     found[0]["webhooks"][2]["clientConfig"]["caBundle"] = wrong
 
 
@@ -50,12 +52,12 @@ def facts(**fields: Any) -> Facts:
 TRUSTED: list[Case[Facts, tuple[str, str]]] = [
     Case(
         "a wrong authority, seen and said",
-        facts(jobset=UNTRUSTED, configurations=configured(OTHER.authorities)),
+        facts(jobset=UNTRUSTED, configurations=configured(OTHER.authority)),
         ("fault", f"the API server does not trust the webhook: {X509}"),
     ),
     Case(
         "a wrong authority, and nobody answers anyway",
-        facts(jobset=AWAY, configurations=configured(OTHER.authorities)),
+        facts(jobset=AWAY, configurations=configured(OTHER.authority)),
         ("fault", f"the caBundle of {ALL} has not signed that of {NAME}"),
     ),
     Case(
@@ -75,7 +77,7 @@ TRUSTED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "the old and the new one",
-        facts(configurations=configured(OTHER.authorities + pair().authorities)),
+        facts(configurations=configured(OTHER.authority + pair().authority)),
         ("ok", f"every caBundle has signed the certificate of {NAME}"),
     ),
     Case(
@@ -105,7 +107,7 @@ def test_authorities(case: Case[Facts, tuple[str, str]]) -> None:
 DATED: list[Case[Facts, tuple[str, str]]] = [
     Case(
         "it is over",
-        facts(secret=secret(pair(400)), configurations=configured(pair(400).authorities)),
+        facts(secret=secret(pair(400)), configurations=configured(pair(400).authority)),
         ("fault", "it is good from 2025-03-27 to 2026-03-27 only, and it is 2026-05-01"),
     ),
     Case(
@@ -115,12 +117,12 @@ DATED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "it was forgotten",
-        facts(secret=secret(pair(355)), configurations=configured(pair(355).authorities)),
+        facts(secret=secret(pair(355)), configurations=configured(pair(355).authority)),
         ("warning", "it ends on 2026-05-11, and should have been renewed"),
     ),
     Case(
         "there is time to renew it",
-        facts(secret=secret(pair(340)), configurations=configured(pair(340).authorities)),
+        facts(secret=secret(pair(340)), configurations=configured(pair(340).authority)),
         ("ok", "good until 2026-05-26, made by the webhook"),
     ),
     Case(

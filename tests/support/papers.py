@@ -1,0 +1,61 @@
+"""Certificates and their authorities as anybody might make them, for tests of who trusts whom."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+__all__ = ["Papers", "make"]
+
+_EARLY: Final = timedelta(minutes=5)
+_LEAF: Final = timedelta(days=365)
+_AUTHORITY: Final = timedelta(days=3650)
+
+
+class Papers(NamedTuple):
+    """A certificate and its authority, with their keys, as PEM."""
+
+    authority: bytes
+    authority_key: bytes
+    certificate: bytes
+    key: bytes
+
+
+def make(hosts: Sequence[str], now: datetime) -> Papers:
+    """Make both, as they are made on that day."""
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, it)]) for it in ("ca", "leaf")]
+    lives = [_AUTHORITY, _LEAF]
+    made = []
+    for number, (key, name, life) in enumerate(zip(keys, names, lives, strict=True)):
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(names[0])
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _EARLY)
+            .not_valid_after(now + life)
+            .add_extension(x509.BasicConstraints(ca=not number, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([*map(_name, hosts)]), critical=False)
+        )
+        made.append(builder.sign(keys[0], hashes.SHA256()))
+    pem = serialization.Encoding.PEM
+    authority, certificate = (it.public_bytes(pem) for it in made)
+    texts = [
+        it.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        for it in keys
+    ]
+    return Papers(authority, texts[0], certificate, texts[1])
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
