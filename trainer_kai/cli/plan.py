@@ -14,7 +14,17 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBSETS, NAMESPACES, RUNTIMES, TRAINJOBS
+from trainer_kai.api.resources import (
+    CLUSTER_RUNTIMES,
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RUNTIMES,
+    TOPOLOGIES,
+    TRAINJOBS,
+)
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.documents import read, read_files
@@ -24,6 +34,7 @@ from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobs
 from trainer_kai.cli.table import table
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.errors import ApiError, NotFound
+from trainer_kai.policy.lint import Bounds, Nodes
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -33,7 +44,8 @@ __all__ = ["add_plan"]
 _SCHEMA: Final = "trainer-kai/plan/v1"
 _BLOCKED: Final = 1
 _PLANNED: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)
-_KINDS: Final = frozenset((it.group, it.kind) for it in _PLANNED)
+_COMPARED: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
+_KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED, *_COMPARED))
 
 
 class _Given(NamedTuple):
@@ -43,6 +55,17 @@ class _Given(NamedTuple):
     jobsets: list[JobSet]
     runtimes: dict[tuple[str, Key], Runtime]
     namespaces: dict[str, Namespace]
+    others: dict[str, dict[str, Any]]  # what they are compared with, by kind and name
+
+    def bounds(self) -> Bounds:
+        """Return what is known of the cluster: all of a kind, or nothing."""
+        nodes, queues, classes, topologies = (self.others.get(it.kind) for it in _COMPARED)
+        return Bounds(
+            nodes=Nodes(nodes.values()) if nodes else None,
+            queues={name: it.spec for name, it in queues.items()} if queues else None,
+            priorities=classes,
+            topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
+        )
 
 
 def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,7 +82,8 @@ def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         metavar="FILE",
         action="append",
         required=True,
-        help="TrainJobs, JobSets, runtimes and namespaces; - is standard input; may be repeated",
+        help="TrainJobs, JobSets, runtimes and namespaces, and what to compare them with: Nodes,"
+        " Queues, PriorityClasses, Topologies; - is standard input; may be repeated",
     )
     parser.add_argument(
         "-o",
@@ -102,7 +126,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _read(files: Iterable[str], namespace: str) -> _Given:
-    given = _Given([], [], {}, {})
+    given = _Given([], [], {}, {}, {})
     faults: list[FieldError] = []
     remarks = Remarks()
     for document in read_files(files, faults=faults):
@@ -133,6 +157,8 @@ def _add(given: _Given, kind: str, it: Any) -> None:
         given.jobsets.append(it)
     elif kind == NAMESPACES.kind:
         given.namespaces[it.metadata.name] = it
+    elif kind in {other.kind for other in _COMPARED}:
+        given.others.setdefault(kind, {})[it.metadata.name] = it
     else:
         given.runtimes[kind, it.metadata.key] = it
 
@@ -191,6 +217,7 @@ def _around(args: argparse.Namespace, given: _Given, namespace: str) -> Surround
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         namespace=found.metadata.labels if found else None,
+        bounds=given.bounds(),
     )
 
 

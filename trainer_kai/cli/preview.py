@@ -4,7 +4,7 @@ The same functions answer here as in Trainer's place, in admission and in the po
 the other, so a preview is what happens. Before there is an object its uid reads `UID`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,8 +19,9 @@ from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.podgrouper.plan import Known, is_ours, plan
 from trainer_kai.policy.demand import demand, spell
 from trainer_kai.policy.expand import expand
-from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.finding import Code, Finding
 from trainer_kai.policy.groups import Fields, Mode, Rules
+from trainer_kai.policy.lint import NOTHING_KNOWN, Bounds, lint_jobset, lint_trainjob
 from trainer_kai.policy.queues import Asked, Choice, Source, choose
 from trainer_kai.policy.units import Outline, Unit
 from webhook.cache import TrainJob as KnownTrainJob
@@ -30,6 +31,7 @@ from webhook.review import Answer, Kind, Request
 __all__ = ["Preview", "Row", "Surroundings", "admitted", "preview", "preview_jobset"]
 
 _UID: Final = "UID"
+_TOLD: Final = (Code.NOT_BUILT, Code.UNREACHABLE, Code.NOT_UNDERSTOOD)  # by others, here
 _TAKEN_OUT: Final = "disabled"
 
 
@@ -40,6 +42,7 @@ class Surroundings(NamedTuple):
     scheduler_name: str
     default_queue: str
     namespace: Mapping[str, str] | None = {}  # its labels; None where nobody has looked
+    bounds: Bounds = NOTHING_KNOWN
 
 
 class Row(NamedTuple):
@@ -125,12 +128,19 @@ def preview(job: TrainJob, runtime: Runtime, around: Surroundings) -> Preview:
         built.told.append(Finding(path, message))
     known = {(finding.path, finding.message) for finding in found.findings}
     notes = (note for note in built.told if (note.path, note.message) not in known)
+    rules, queue = _rules(around), found.queue.queue
+    linted = lint_trainjob(job, runtime, queue, rules, around.bounds) if found.rows else ()
     return found._replace(
         kind="TrainJob",
         key=job.metadata.key,
         runtime=f"{reference.kind} {reference.name}",
-        findings=(*built.faults, *notes, *found.findings),
+        findings=(*built.faults, *notes, *found.findings, *_new(linted)),
     )
+
+
+def _new(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield what nobody else tells."""
+    return (finding for finding in findings if finding.code not in _TOLD)
 
 
 def _built(job: TrainJob, runtime: Runtime, around: Surroundings) -> _Built:
@@ -150,7 +160,8 @@ def preview_jobset(jobset: JobSet, around: Surroundings) -> Preview:
     """Return what becomes of a JobSet as it is; only admission makes one ours."""
     found = _preview(jobset, around, _asked(jobset, around, None, ""))
     if is_ours(jobset):
-        return found
+        linted = lint_jobset(jobset, found.queue.queue, _rules(around), around.bounds)
+        return found._replace(findings=(*found.findings, *_new(linted)))
     manager = jobset.spec.managed_by
     is_marked = jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
     told = (
