@@ -15,6 +15,7 @@ from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 _NUMBERS = itertools.count(1)
 _TABLE = pytest.StashKey[list[tuple[str, ...]]]()
+_LATENCIES = pytest.StashKey[list[tuple[str, ...]]]()
 _FAILED = pytest.StashKey[bool]()
 _HEADING = ("runtime", "numNodes", "jobs", "pods, in the order they were bound", "Complete after")
 _STAGES = pytest.StashKey[list[tuple[str, ...]]]()
@@ -29,10 +30,15 @@ _STAGES_HEADING = (
 )
 
 
+EDGES_MS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+LATENCIES = ("while", *(f"<{edge} ms" for edge in EDGES_MS), "more")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make room for the tables of runtimes."""
     config.stash[_TABLE] = []
     config.stash[_STAGES] = []
+    config.stash[_LATENCIES] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,6 +66,7 @@ def pytest_terminal_summary(
     for title, heading, rows in (
         ("runtime → objects → Complete", _HEADING, config.stash[_TABLE]),
         ("runtime → units → groups → Complete", _STAGES_HEADING, config.stash[_STAGES]),
+        ("pods of others, by how long their creation took", LATENCIES, config.stash[_LATENCIES]),
     ):
         if not rows:
             continue
@@ -80,6 +87,12 @@ def runtime_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
 def stage_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
     """Return the table of runtimes with their units, to add a row to."""
     return request.config.stash[_STAGES]
+
+
+@pytest.fixture
+def latency_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
+    """Return the table of how long others wait for their pods, to add a row to."""
+    return request.config.stash[_LATENCIES]
 
 
 def failed(who: pytest.Config | pytest.Item) -> bool:

@@ -1,0 +1,160 @@
+"""All our processes are gone, under load: nobody else is harmed, and all is made up for later."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import NodeShape
+from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS
+from e2e.cluster.timeline import State, Timeline
+from e2e.conftest import failed, make_namespace
+from e2e.front.install import PODGROUPS, install
+from e2e.front.ours import GROUP, pods_in
+from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
+from e2e.scheduler.crowd import Latencies, crowd
+from e2e.scheduler.teams import Job, complete, is_suspended, on_nodes, submit
+
+_ROOM: Final = "train"
+_CROWD: Final = "others"
+_EVERY_S: Final = 0.3
+_TIMEOUT_S: Final = 2.5  # whoever waited for one of our webhooks in vain waited longer
+_HELD: Final = ("foreground", "background", "orphaned", "held")
+
+
+class House(NamedTuple):
+    """A chain, and our processes on it."""
+
+    cluster: Cluster
+    ours: tuple[OurProcess, ...]
+
+    async def back(self) -> None:
+        """Start whoever does not run."""
+        await asyncio.gather(*(it.start() for it in self.ours if it.process.identity is None))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def lonely(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
+    """Return a chain of the test's own."""
+    async with running_cluster(Options(name="test-away")) as cluster, AsyncExitStack() as stack:
+        await cluster.add_nodes(4, NodeShape(gpus=8))
+        await install(cluster, port=webhook_port(cluster))
+        parts = (WEBHOOK, PODGROUPER, SCHEDULER)
+        ours = [await stack.enter_async_context(running(cluster, it, tmp_path)) for it in parts]
+        for name in (_ROOM, _CROWD):
+            await make_namespace(cluster, name)
+        yield House(cluster, tuple(ours))
+        if failed(request.node):
+            cluster.keep_logs()
+
+
+class _Load:
+    """TrainJobs that come all the time."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.names: list[str] = []
+        self._cluster = cluster
+
+    async def run(self) -> None:
+        for i in itertools.count():
+            await submit(self._cluster, _ROOM, Job(f"job-{i:03}", "default-queue", 2, "1s"))
+            self.names.append(f"job-{i:03}")
+            await asyncio.sleep(_EVERY_S)
+
+
+async def test_nobody_is_harmed_while_we_are_away(
+    lonely: House, latency_table: list[tuple[str, ...]]
+) -> None:
+    """Others are made as fast as ever, TrainJobs end as they are told to; then all converge."""
+    cluster = lonely.cluster
+    followed = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
+    async with (
+        cluster.timeline(PODS, namespace=_CROWD) as others,
+        cluster.timeline(*followed, namespace=_ROOM) as seen,
+    ):
+        for name in _HELD:
+            await submit(cluster, _ROOM, Job(name, "default-queue", 2))
+        await seen.until(_all(on_nodes(name, 2) for name in _HELD), "four TrainJobs run", 60)
+        load = _Load(cluster)
+        coming = asyncio.create_task(load.run())
+        try:
+            took = await _phases(lonely, others)
+            await _end_them(cluster, seen)
+            meanwhile = _jobsets(seen.state)
+        finally:
+            coming.cancel()
+            await lonely.back()
+        await seen.until(complete(*load.names), "all that came is Complete", 120)
+        await cluster.api.merge(TRAINJOBS, _ROOM, "held", {"spec": {"suspend": False}})
+        await seen.until(on_nodes("held", 2), "whoever was held runs again")
+        assert on_nodes("orphaned", 2)(seen.state)
+        pods = [it.obj for it in seen.history() if it.key.resource == PODS]
+
+    latency_table += [(phase, *it.histogram()) for phase, it in took.items()]
+    alone = took["we are there"]
+    for phase, it in took.items():
+        assert it.ms[-1] < _TIMEOUT_S * 1000, (phase, it.ms[-5:])
+        assert it.at(0.5) < 2 * alone.at(0.5) + 20, (phase, it.at(0.5), alone.at(0.5))
+    assert len(meanwhile) < len(load.names), "no TrainJob had to wait for us"
+    assert not any(GROUP in it["metadata"].get("annotations", {}) for it in others.of(PODS))
+    assert all(GROUP in it["metadata"]["annotations"] for it in pods)
+
+
+async def _phases(house: House, others: Timeline) -> dict[str, Latencies]:
+    """Create what is not ours while we are there, hang and are dead."""
+    cluster = house.cluster
+    took = {"we are there": await crowd(cluster, others, _CROWD, "there")}
+    for it in house.ours:
+        it.process.pause()
+    took["we hang"] = await crowd(cluster, others, _CROWD, "hung")
+    for it in house.ours:
+        await it.kill()
+    took["we are dead"] = await crowd(cluster, others, _CROWD, "dead")
+    return took
+
+
+async def _end_them(cluster: Cluster, seen: Timeline) -> None:
+    """Delete TrainJobs in each of the ways there are, and suspend one."""
+    api = cluster.api
+    ways = {"foreground": "Foreground", "background": "Background", "orphaned": "Orphan"}
+    for name, way in ways.items():
+        await api.delete(TRAINJOBS, _ROOM, name, propagationPolicy=way)
+    await api.merge(TRAINJOBS, _ROOM, "held", {"spec": {"suspend": True}})
+    await seen.until(
+        lambda state: {*ways} & _trainjobs(state) == set(),
+        "the TrainJobs are gone, each in its way",
+    )
+    await seen.until(
+        lambda state: {*ways} & _jobsets(state) == {"orphaned"}, "so are JobSets, but for one"
+    )
+    await seen.until(is_suspended("held"), "one is suspended")
+    await seen.until(
+        lambda state: {it for it in _HELD if _has_pods(state, it)} == {"orphaned"},
+        "so are pods, but for its",
+        60,
+    )
+    assert on_nodes("orphaned", 2)(seen.state)
+
+
+def _all(tests: Iterable[Callable[[State], bool]]) -> Callable[[State], bool]:
+    wanted = [*tests]
+    return lambda state: all(it(state) for it in wanted)
+
+
+def _trainjobs(state: State) -> set[str]:
+    return {key.name for key in state if key.resource == TRAINJOBS}
+
+
+def _jobsets(state: State) -> set[str]:
+    return {key.name for key in state if key.resource == JOBSETS}
+
+
+def _has_pods(state: State, name: str) -> bool:
+    return any(it["metadata"]["name"].startswith(f"{name}-") for it in pods_in(state))
