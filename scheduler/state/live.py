@@ -378,12 +378,10 @@ class Live:
                     self.on_group(group)
 
     def _lay_pod(self, key: Key) -> None:
-        seen = self._pods.get(key) or self.cluster.pods.get(key)
-        self.pod(key, seen)
+        self.pod(key, self._pods.get(key) or self.cluster.pods.get(key))
 
     def _lay_group(self, key: Key) -> None:
-        seen = self._groups.get(key) or self.cluster.pod_groups.get(key)
-        self.group(key, seen)
+        self.group(key, self._groups.get(key) or self.cluster.pod_groups.get(key))
 
     def _of_pod(self, key: Key, before: Pod | None, now: Pod | None) -> Topics:
         old, new = looks(before), looks(now)
