@@ -97,8 +97,7 @@ async def test_held_gated_taken_back_and_admitted_elsewhere(
     patches = finishing(await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed"), "4s")
     job = Submission("job", "torch-distributed", room, 2, 2, patches, labels=_LABELS).trainjob()
     job["spec"]["suspend"] = True
-    followed = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
-    async with cluster.timeline(*followed, namespace=room) as seen:
+    async with cluster.timeline(TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=room) as seen:
         await cluster.api.create(job)
         await seen.until(lambda _: len(seen.of(JOBSETS)) == 1, "it is held")
         await admit(cluster, room, "spot", _GATE)

@@ -39,7 +39,6 @@ SUBGROUP: Final = "kai.scheduler/subgroup-name"
 TASK_PRIORITY: Final = "kai.scheduler/task-priority"
 GPU_GROUP: Final = "runai-gpu-group"
 KAI_PREFIX: Final = "kai.scheduler/"
-OWN_PREFIX: Final = "trainer-kai.dev/"
 GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label for each shared device
 APP: Final = "app"  # with one of the two below: it works for the scheduler itself
 RESERVATION_APP: Final = "kai-resource-reservation"

@@ -10,7 +10,7 @@ from trainer_kai.api.names import (
     GANG,
     INJECT,
     KAI_PREFIX,
-    OWN_PREFIX,
+    OURS,
     POD_GROUP,
     QUEUE,
     SKIP_PODGROUPER,
@@ -45,7 +45,7 @@ __all__ = [
 
 POLICY: Final = "policy"
 _MUTATE: Final = "/mutate/"
-_OURS: Final = (KAI_PREFIX, OWN_PREFIX, POD_GROUP)
+_OURS: Final = (KAI_PREFIX, OURS, POD_GROUP)
 _LOG: Final = "what it asks for, or what its log says: TrainJobs are refused as this one is"
 
 
