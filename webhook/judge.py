@@ -19,7 +19,8 @@ from trainer_kai.clock import Clock
 from trainer_kai.errors import FieldError
 from trainer_kai.kube.actions import Question, is_allowed
 from trainer_kai.kube.client import Client, Patience
-from trainer_kai.kube.errors import ApiError, NotFound
+from trainer_kai.kube.errors import ApiError
+from trainer_kai.kube.request import Selection, Target
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Permission
@@ -40,7 +41,7 @@ from webhook.verdict import NOTHING, Verdict, refused, warned
 
 __all__ = ["Elsewhere", "Judge", "Strictness", "elsewhere"]
 
-ReadRuntime: TypeAlias = Callable[[Key], Awaitable[Runtime]]
+ReadRuntime: TypeAlias = Callable[[Key], Awaitable[Runtime | None]]
 MayUse: TypeAlias = Callable[[Wish], Awaitable[bool]]
 
 _LONGEST_S: Final = 0.9  # of the read, and of the question: a person waits for both
@@ -68,8 +69,13 @@ def elsewhere(client: Client) -> Elsewhere:
     """Return what asks the API server in bounded time."""
     patient = client.with_patience(_READING)
 
-    async def runtime(key: Key) -> Runtime:
-        return kept_runtime(await patient.get(RUNTIMES if key.namespace else CLUSTER_RUNTIMES, key))
+    async def runtime(key: Key) -> Runtime | None:
+        resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
+        named = Selection(
+            fields=f"metadata.name={key.name}"
+        )  # to list them is a right we need anyway
+        found = await patient.list(Target(resource, key.namespace, selection=named))
+        return kept_runtime(found[0]) if found else None
 
     async def may_use(wish: Wish) -> bool:
         question = Question(
@@ -145,11 +151,11 @@ class Judge:
             async with asyncio.timeout(_LONGEST_S):
                 found = await self._live.runtime(case.runtime)
         except (ApiError, TimeoutError) as error:
-            reads.labels("gone" if isinstance(error, NotFound) else "failed").inc()
+            reads.labels("failed").inc()
             self._log.warning("runtime not read", runtime=str(case.runtime), error=_said(error))
             return None, _said(error)
-        reads.labels("found").inc()
-        return found, ""
+        reads.labels("gone" if found is None else "found").inc()
+        return found, "" if found else f"there is no runtime {case.runtime}"
 
     async def _permission(
         self, asked: Request, case: Submitted, judged: Judged, trouble: str

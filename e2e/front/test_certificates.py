@@ -14,7 +14,14 @@ from cryptography import x509
 from e2e.cluster.api import ApiError
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import JOBSETS, MUTATING_WEBHOOKS, SECRETS, TRAINJOBS, Obj
+from e2e.cluster.resources import (
+    JOBSETS,
+    MUTATING_WEBHOOKS,
+    SECRETS,
+    TRAINJOBS,
+    VALIDATING_WEBHOOKS,
+    Obj,
+)
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace, next_name
 from e2e.front.asking import Load, bundle_of, load_on, shown_at
@@ -23,6 +30,7 @@ from e2e.front.processes import NAMESPACE, WEBHOOK, OurProcess, running, webhook
 from webhook.certs import Content, carry_out, host_of
 from webhook.rotation import Do, Lives, Step
 
+_CONFIGURATIONS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 NAME = "trainer-kai-webhook-tls"
 DAY_S = 86_400
 # A life in a minute. The chain shares its machine: three seconds are long for it to take a change.
@@ -199,17 +207,17 @@ async def until_shown(chain: Cluster, content: Content) -> None:
 async def versions(chain: Cluster) -> list[str]:
     """Return which writes of the objects about certificates were the last."""
     secret_ = await chain.api.get(SECRETS, NAMESPACE, NAME)
-    configuration = await chain.api.get(MUTATING_WEBHOOKS, None, "kai-trainer")
-    return [it["metadata"]["resourceVersion"] for it in (secret_, configuration)]
+    found = [await chain.api.get(kind, None, "kai-trainer") for kind in _CONFIGURATIONS]
+    return [it["metadata"]["resourceVersion"] for it in (secret_, *found)]
 
 
 async def trust(chain: Cluster, bundle: str) -> None:
     """Have the API server trust somebody, or nobody."""
-    found = await chain.api.get(MUTATING_WEBHOOKS, None, "kai-trainer")
-    for webhook in found["webhooks"]:
-        webhook["clientConfig"]["caBundle"] = bundle or None
-    patch = {"webhooks": found["webhooks"]}
-    await chain.api.merge(MUTATING_WEBHOOKS, None, "kai-trainer", patch)
+    for kind in _CONFIGURATIONS:
+        found = await chain.api.get(kind, None, "kai-trainer")
+        for webhook in found["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = bundle or None
+        await chain.api.merge(kind, None, "kai-trainer", {"webhooks": found["webhooks"]})
 
 
 def made(now: datetime | None = None) -> Content:

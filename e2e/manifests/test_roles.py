@@ -18,7 +18,7 @@ MAY: Final = [
     "webhook list trainer.kubeflow.org/clustertrainingruntimes",
     "webhook watch trainer.kubeflow.org/trainingruntimes",
     "webhook watch /namespaces",
-    "webhook get trainer.kubeflow.org/trainingruntimes in default",
+    "webhook list trainer.kubeflow.org/trainingruntimes in default",
     "webhook watch scheduling.run.ai/queues",
     "webhook create authorization.k8s.io/subjectaccessreviews",
     "webhook patch admissionregistration.k8s.io/validatingwebhookconfigurations/kai-trainer",

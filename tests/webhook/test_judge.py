@@ -382,7 +382,7 @@ async def test_what_is_asked_of_the_api_server() -> None:
 async def test_which_runtime_is_read() -> None:
     """One of the namespace, or one of the cluster."""
     found = {"metadata": {}, "spec": {"podGroupPolicy": {"kaiScheduler": {"queue": "r"}}}}
-    run = Run(told(found))
+    run = Run(told({"metadata": {}, "items": [found]}))
     read = elsewhere(run.client).runtime
 
     assert {(await read(key)).queue for key in (OWN, TORCH)} == {"r"}
