@@ -71,9 +71,7 @@ def elsewhere(client: Client) -> Elsewhere:
 
     async def runtime(key: Key) -> Runtime | None:
         resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
-        named = Selection(
-            fields=f"metadata.name={key.name}"
-        )  # to list them is a right we need anyway
+        named = Selection(fields=f"metadata.name={key.name}")  # we may list them in any case
         found = await patient.list(Target(resource, key.namespace, selection=named))
         return kept_runtime(found[0]) if found else None
 

@@ -30,7 +30,7 @@ from e2e.front.processes import NAMESPACE, WEBHOOK, OurProcess, running, webhook
 from webhook.certs import Content, carry_out, host_of
 from webhook.rotation import Do, Lives, Step
 
-_CONFIGURATIONS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+_CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 NAME = "trainer-kai-webhook-tls"
 DAY_S = 86_400
 # A life in a minute. The chain shares its machine: three seconds are long for it to take a change.

@@ -57,6 +57,7 @@ class Store:
         self.refuse: int | None = None
         self.refuse_writes: int | None = None
         self.before: Callable[[Request], None] = lambda _: None
+        self.replicas: list[Replica] = []
         self._version = 0
 
     # What is there
@@ -140,12 +141,12 @@ class Store:
     def _configured(self, request: Request, body: Any) -> Answer:
         found = self.configurations.get(request.path)
         if request.method == "PATCH" and found is not None:
-            test, *writes = body
-            assert test["op"] == "test"
-            assert test["path"] == "/metadata/resourceVersion"
-            if test["value"] != found["metadata"]["resourceVersion"]:
-                return _refused(422)
-            for operation in writes:
+            for operation in body:
+                if operation["op"] == "test":
+                    assert operation["path"] == "/metadata/resourceVersion"
+                    if operation["value"] != found["metadata"]["resourceVersion"]:
+                        return _refused(422)
+                    continue
                 _, _, number, *rest = operation["path"].split("/")
                 assert rest == ["clientConfig", "caBundle"]
                 found["webhooks"][int(number)]["clientConfig"]["caBundle"] = operation["value"]
@@ -185,6 +186,7 @@ class Replica:
             await self.keeper.run()
 
         self._task = asyncio.create_task(run())
+        self._store.replicas.append(self)
         return self
 
     async def start(self) -> "Replica":

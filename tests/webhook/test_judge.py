@@ -386,7 +386,8 @@ async def test_which_runtime_is_read() -> None:
     read = elsewhere(run.client).runtime
 
     assert {(await read(key)).queue for key in (OWN, TORCH)} == {"r"}
+    prefix, suffix = "GET /apis/trainer.kubeflow.org/v1alpha1", "&limit=500"
     assert run.lines == [
-        "GET /apis/trainer.kubeflow.org/v1alpha1/namespaces/team/trainingruntimes/own",
-        "GET /apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/torch",
+        f"{prefix}/namespaces/team/trainingruntimes?fieldSelector=metadata.name%3Down{suffix}",
+        f"{prefix}/clustertrainingruntimes?fieldSelector=metadata.name%3Dtorch{suffix}",
     ]

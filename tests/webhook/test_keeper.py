@@ -1,18 +1,20 @@
 """What is shown and when, whoever makes it; what readiness and metrics say of it."""
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from structlog.testing import capture_logs
 
 from tests.support.clock import VirtualClock
 from tests.webhook.store import DAY_S, HOST, SETTINGS, Replica, Store, encoded, short
 from trainer_kai.settings import Tls
-from webhook.certs import Content, carry_out, host_of, id_of
+from webhook.certs import Content, carry_out, host_of
 from webhook.given import CertManager, Files
 from webhook.rotation import Do, Lives, Step
 
@@ -49,12 +51,14 @@ def clock() -> VirtualClock:
     return VirtualClock(START)
 
 
-@pytest.fixture
-def store() -> Store:
+@pytest_asyncio.fixture
+async def store() -> AsyncIterator[Store]:
     """Return an API server with a configuration that trusts nobody yet."""
-    store = Store()
-    store.configure("", "")
-    return store
+    made = Store()
+    made.configure("", "")
+    yield made
+    for replica in made.replicas:
+        await replica.kill()
 
 
 async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(
@@ -207,11 +211,11 @@ async def test_metrics_tell_of_the_end_from_the_start(store: Store, clock: Virtu
 
 async def test_one_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> None:
     """A little before, for clocks differ; and ready again when it could be renewed after all."""
-    settings = short(certificate_days=1, authority_days=3)
+    settings = short(certificate_days=0.1, authority_days=0.3)
     replica = await Replica(store, clock, settings).start()
     await clock.advance(30)
     store.refuse_writes = 403
-    await clock.advance(DAY_S - 6 * 60)
+    await clock.advance(DAY_S / 10 - 6 * 60)
     before = replica.unready
     await clock.advance(60)
     at_the_end = replica.unready
@@ -222,30 +226,42 @@ async def test_one_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> 
 
     assert before == {}
     assert at_the_end == {
-        "valid": "it can be used from 2025-12-31 23:55:00 until 2026-01-02 00:00:00"
+        "valid": "it can be used from 2025-12-31 23:55:00 until 2026-01-01 02:24:00"
     }
     assert "valid" in after
     assert replica.unready == {}
 
 
 async def test_an_authority_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> None:
-    """The certificate alone is of no use."""
+    """The certificate alone is of no use, though it lasts for months."""
     content = made()
-    end = x509.load_pem_x509_certificate(content.authorities).not_valid_after_utc
-    late = carry_out(
-        Step(Do.SIGN, keep=(_only(content),), by=_only(content)),
-        content,
-        (host_of(HOST),),
-        LIVES._replace(certificate=timedelta(days=1000)),
-        START,
-    )
-    issue(store, late)
-    store.publish(encoded(content.authorities))
+    issue(store, content)
+    store.publish(encoded(_until(content, START + timedelta(seconds=600))))
     replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
-    await clock.advance((end - clock.now()).total_seconds() - 200)
+    before = replica.unready
+    await clock.advance(590)
+    late = replica.unready
+    await clock.advance(30)
 
-    assert "valid" in replica.unready
+    assert before == {}
+    assert late.keys() == {"valid"}
+    assert replica.unready["trusted"].endswith("trusts an authority that has ended")
 
 
-def _only(content: Content) -> str:
-    return id_of(x509.load_pem_x509_certificate(content.authorities))
+def _until(content: Content, ends: datetime) -> bytes:
+    """Return the authority with the same key and another end."""
+    old = x509.load_pem_x509_certificate(content.authorities)
+    key = serialization.load_pem_private_key(content.authority_key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(old.subject)
+        .issuer_name(old.subject)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(old.not_valid_before_utc)
+        .not_valid_after(ends)
+    )
+    for extension in old.extensions:
+        builder = builder.add_extension(extension.value, critical=extension.critical)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
