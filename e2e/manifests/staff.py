@@ -74,12 +74,20 @@ class Staff:
         ours.process.start()
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            ours.process.check()
             trouble = await _readiness(ours) or _warning(ours.lines()[told:])
+            if ours.process.identity is None:
+                return f"it ends, with {trouble or 'nothing said'}"
             if trouble:
                 return trouble
             await asyncio.sleep(0.1)
         return ""
+
+    async def ready(self, right: Right) -> None:
+        """Wait for the process that has a right again; some end for want of one."""
+        ours = self.processes[right.role]
+        if ours.process.identity is None:
+            ours.process.start()
+        await ours.ready()
 
     async def _clean(self, right: Right) -> None:
         api = self.cluster.api
@@ -138,5 +146,5 @@ def _warning(lines: list[str]) -> str:
         if line.startswith("{"):
             said = json.loads(line)
             if said["level"] in ("warning", "error") and ("orbidden" in line or _UNSEEN in line):
-                return f"a warning: {said['event']}"
+                return f"{said['level']}: {said['event']}"
     return ""

@@ -17,7 +17,7 @@ _AT_THE_START: Final = ("secrets", "leases", "mutatingwebhookconfigurations")
 
 
 async def test_a_right_that_is_taken_away_is_missed(staff: Staff) -> None:
-    """A process is not ready or warns, or something that people wait for does not come about."""
+    """A process is not ready, warns or ends; or what people wait for does not come about."""
     drawn = random.Random(_SEED).sample(staff.rights, _MANY)  # noqa: S311 - no secret
     found: dict[Right, list[str]] = {}
     print(f"\nseed {_SEED}, of {len(staff.rights)} rights:")
@@ -54,7 +54,7 @@ async def _started_without(staff: Staff, rights: list[Right]) -> dict[Right, lis
     finally:
         for right in rights:
             await staff.give_back(right)
-    await asyncio.gather(*(staff.processes[right.role].ready() for right in rights))
+    await asyncio.gather(*(staff.ready(right) for right in rights))
     return {right: [it] if it else [] for right, it in zip(rights, troubles, strict=True)}
 
 

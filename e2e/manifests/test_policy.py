@@ -1,12 +1,14 @@
 """The overlay without a server: what the API server itself makes of the JobSets of TrainJobs."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
+from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj, namespace
 from e2e.front.install import install
@@ -103,16 +105,12 @@ async def ruled(cluster: Cluster) -> AsyncIterator[Cluster]:
         made["metadata"]["labels"] = labels
         await cluster.api.create(made)
     objects = await install(cluster, overlay="policy-only")
-    async with asyncio.timeout(30):
-        while _told(await _try(cluster, of_trainjob(template())))[0][0] != SCHEDULER_NAME:
-            await asyncio.sleep(0.1)
+    await _until(cluster, SCHEDULER_NAME)
     yield cluster
     for obj in reversed(objects):
         path = f"/apis/{obj['apiVersion']}/{_PLURALS[obj['kind']]}/{obj['metadata']['name']}"
         await cluster.api.request("DELETE", path)
-    async with asyncio.timeout(30):
-        while _told(await _try(cluster, of_trainjob(template())))[0][0]:
-            await asyncio.sleep(0.1)
+    await _until(cluster, "")
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
@@ -141,6 +139,16 @@ _PLURALS: Final = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
+
+
+async def _until(cluster: Cluster, scheduler: str) -> None:
+    """Wait until the API server fills in this scheduler; on the way it may refuse everything."""
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(ApiError):
+                if _told(await _try(cluster, of_trainjob(template())))[0][0] == scheduler:
+                    return
+            await asyncio.sleep(0.1)
 
 
 async def _try(cluster: Cluster, given: Obj) -> Obj:
