@@ -126,12 +126,11 @@ async def test_held_gated_taken_back_and_admitted_elsewhere(
 
     assert "Gated" in gated.out
     assert _GATE in gated.out
-    (jobset,), (group,) = seen.of(JOBSETS), seen.of(PODGROUPS)
+    (jobset,), (group,), (asked,) = (seen.of(it) for it in (JOBSETS, PODGROUPS, TRAINJOBS))
     assert (jobset["metadata"]["labels"][QUEUE], group["spec"]["queue"]) == ("default-queue",) * 2
     pods = {it.key: it.obj for it in history if it.key.resource == PODS}
     assert {it["metadata"]["labels"][QUEUE] for it in pods.values()} == {"default-queue"}
     assert len({it.key for it in history if it.key.resource == PODGROUPS}) == 1
-    (asked,) = (it for it in seen.of(TRAINJOBS))
     assert [it["manager"] for it in asked["spec"]["runtimePatches"]][-1] == _MANAGER
 
 
