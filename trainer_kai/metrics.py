@@ -197,7 +197,7 @@ class Metrics:
         "could not be asked).",
         "outcome",
     )
-    admission_certificate_expires = Metric(
+    admission_certificate_expires_timestamp_seconds = Metric(
         Gauge,
         "admission_certificate_expires_timestamp_seconds",
         "When what the webhook shows ends, in seconds since 1970: the certificate, or the "

@@ -168,7 +168,8 @@ class Keeper:
     def _measure(self, asked: list[Asked] | None) -> None:
         if self.shown.pair is None:
             return
-        expires, until = self._metrics.admission_certificate_expires, self._trusted.until
+        expires = self._metrics.admission_certificate_expires_timestamp_seconds
+        until = self._trusted.until
         expires.labels("certificate").set(self._valid.ends.timestamp())
         if until is not None:
             expires.labels("authority").set(until.timestamp())

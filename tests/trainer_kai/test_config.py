@@ -363,8 +363,10 @@ def test_each_setting_says_what_it_is_and_in_what_unit(
     assert setting.doc.endswith(".")
     assert "\n" not in setting.doc
     if isinstance(setting.default, int | float):
-        assert re.fullmatch(r"port|max_\w+|\w+_(s|ms|bytes|count|weight)", name)
-    if not name.endswith("_name"):  # a Secret may be called by its name
+        assert re.fullmatch(r"port|max_\w+|\w+_(s|ms|days|bytes|count|weight)", name)
+    if not name.endswith(
+        ("_name", "_file")
+    ):  # a Secret may be called by its name, and be in a file
         assert not [word for word in ("password", "secret", "token", "key") if word in name]
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         setattr(model(), setting.name.split(".")[0], None)

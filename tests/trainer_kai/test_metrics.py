@@ -12,10 +12,12 @@ METRICS = metrics_of()
 SMALL_LABELS = {
     "action",
     "cause",
+    "configuration",
     "kind",
     "lease",
     "name",
     "outcome",
+    "part",
     "resource",
     "status",
     "type",
