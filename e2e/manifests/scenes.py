@@ -188,6 +188,7 @@ async def _taken(stage: Stage) -> None:
     await submit(cluster, room, Job("claim", owner, _GPUS))
     await stage.until(lambda: _is_suspended(stage), "a TrainJob makes room")
     await stage.until(lambda: _running(_of_claim(stage)) == _GPUS, "who owns the room has it")
+    await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
     await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
     await stage.until(lambda: _said(stage, "taken", "Evicted") >= 1, "who made room is told")
     lodger = [it.obj for it in stage.seen.moments if _is(it.obj, room, "lodger")]

@@ -13,7 +13,8 @@ import aiohttp
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
-from e2e.cluster.resources import LEASES, SECRETS, Obj, Resource
+from e2e.cluster.process import ProgramDied
+from e2e.cluster.resources import LEASES, MUTATING_WEBHOOKS, SECRETS, Obj, Resource
 from e2e.front.install import CLUSTER_ROLES, install
 from e2e.front.processes import (
     NAMESPACE,
@@ -85,16 +86,17 @@ class Staff:
     async def ready(self, right: Right) -> None:
         """Wait for the process that has a right again; some end for want of one."""
         ours = self.processes[right.role]
-        if ours.process.identity is None:
-            ours.process.start()
-        await ours.ready()
+        try:
+            await ours.ready()
+        except ProgramDied:
+            await ours.start()
 
     async def _clean(self, right: Right) -> None:
         api = self.cluster.api
-        if right.resource == LEASES.plural and right.verb == "create":
+        if _creates(right, LEASES):
             await api.delete(LEASES, NAMESPACE, right.role)
-        elif right.resource == SECRETS.plural and right.verb == "create":
-            await api.delete(SECRETS, NAMESPACE, _SECRET)
+        elif right.resource == MUTATING_WEBHOOKS.plural or _creates(right, SECRETS):
+            await api.delete(SECRETS, NAMESPACE, _SECRET)  # so that the authority is a new one
         elif right.role == WEBHOOK.account:
             await api.merge(SECRETS, NAMESPACE, _SECRET, _NOTHING)
 
@@ -121,6 +123,10 @@ async def staff_on(name: str, folder: Path) -> AsyncIterator[Staff]:
         staff = Staff(cluster, processes, rights_of(objects))
         await staff.remember()
         yield staff
+
+
+def _creates(right: Right, resource: Resource) -> bool:
+    return (right.resource, right.verb) == (resource.plural, "create")
 
 
 def _path(right: Right) -> str:
