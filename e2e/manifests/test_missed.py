@@ -13,7 +13,12 @@ from e2e.manifests.staff import Staff
 _MANY: Final = 10
 _SEED: Final = int(os.environ.get("E2E_SEED", "9"))
 _PATIENCE_S: Final = 12.0
-_AT_THE_START: Final = ("secrets", "leases", "mutatingwebhookconfigurations")
+_AT_THE_START: Final = (
+    "secrets",
+    "leases",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+)
 
 
 async def test_a_right_that_is_taken_away_is_missed(staff: Staff) -> None:
