@@ -231,6 +231,12 @@ class Admission(_Model):
     unknown_queue: Literal["warn", "deny"] = "warn"
     """Whether a TrainJob may name a queue that is not there (yet), or that has others below it."""
 
+    lint: Literal["warn", "deny", "off"] = "warn"
+    """What becomes of a TrainJob that could never start, or names what is not there."""
+
+    cluster: Literal["fixed", "grows"] = "fixed"
+    """Whether nodes come when they are needed (`grows`): then those of today refuse nothing."""
+
 
 class WebhookPart(QueuePermission):
     """What only the webhook has."""

@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError
@@ -19,10 +21,13 @@ from trainer_kai.kube.watch import Watch
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Tls, WebhookSettings
 from webhook.app import Desk, Server, reader
-from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, QUEUES, RUNTIMES, TRAINJOBS, Cache
+from webhook.bounds import CLUSTER_RUNTIME_TEXTS, RUNTIME_TEXTS, Surroundings
+from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS, Cache
 from webhook.given import CertManager, Files
 from webhook.judge import Judge, Strictness, elsewhere
 from webhook.keeper import Keeper, Source
+from webhook.linted import Strength
+from webhook.queuetree import QueueTree
 from webhook.rotate import SelfManaged
 from webhook.stored import Stored
 
@@ -31,20 +36,23 @@ __all__ = ["follow", "keeper_of", "webhook"]
 T = TypeVar("T", bound=Object)
 
 
-def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: Health) -> None:
-    """Keep a cache from now on.
+class _Follower(NamedTuple):
+    """Follows kinds of objects."""
 
-    Ready means that everything was listed once. Later an API server that is away makes a cache old
-    and not useless, and whoever must know a TrainJob for sure reads it.
-    """
+    run: Runner
+    client: Client
+    seen: Observed
+    health: Health
 
     def keep(
+        self,
         target: Target[T],
         put: Callable[[T], None],
         drop: Callable[[Key], None],
         listed: Callable[[], None] | None = None,
     ) -> None:
-        watch = Watch(client, target, seen)
+        """Tell of one kind from now on; who is told that it was listed is not waited for."""
+        watch = Watch(self.client, target, self.seen)
 
         def change(it: Change[T]) -> None:
             if it.what is not What.DELETED and it.object is not None:
@@ -54,25 +62,54 @@ def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: He
 
         name = target.resource.plural
         if listed is None:
-            health.needs(f"{name} listed", lambda: None if watch.synced else watch.missing())
-        run.start(f"watch {name}", lambda: watch.run(change, listed or (lambda: None)))
+            self.health.needs(f"{name} listed", lambda: None if watch.synced else watch.missing())
+        self.run.start(f"watch {name}", lambda: watch.run(change, listed or (lambda: None)))
 
-    keep(Target(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
-    keep(Target(RUNTIMES), cache.put_runtime, cache.drop_runtime)
-    keep(Target(CLUSTER_RUNTIMES), cache.put_runtime, cache.drop_runtime)
-    keep(
+
+def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: Health) -> None:
+    """Keep a cache from now on.
+
+    Ready means that everything was listed once. Later an API server that is away makes a cache old
+    and not useless, and whoever must know a TrainJob for sure reads it.
+    """
+    follower = _Follower(run, client, seen, health)
+    follower.keep(Target(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
+    follower.keep(Target(RUNTIMES), cache.put_runtime, cache.drop_runtime)
+    follower.keep(Target(CLUSTER_RUNTIMES), cache.put_runtime, cache.drop_runtime)
+    follower.keep(
         Target(NAMESPACES),
         lambda it: cache.put_namespace(it.metadata),
         lambda key: cache.drop_namespace(key.name),
     )
-    # Nothing waits for these: without them a TrainJob is only told less.
-    tree = cache.queues
-    keep(
-        Target(QUEUES),
-        lambda it: tree.put(it.metadata.name, it.spec.parent_queue),
-        lambda key: tree.drop(key.name),
-        tree.all_listed,
-    )
+    _follow_around(follower, cache.queues, cache.around)
+
+
+def _follow_around(follower: _Follower, tree: QueueTree, around: Surroundings) -> None:
+    """Keep what nothing waits for: without it a TrainJob is only told less."""
+
+    def put_queue(queue: Queue) -> None:
+        tree.put(queue.metadata.name, queue.spec.parent_queue)
+        around.put_queue(queue)
+
+    def drop_queue(key: Key) -> None:
+        tree.drop(key.name)
+        around.drop_queue(key)
+
+    def all_queues() -> None:
+        tree.all_listed()
+        around.all_listed(QUEUES.plural)
+
+    def listed(plural: str) -> Callable[[], None]:
+        return lambda: around.all_listed(plural)
+
+    keep = follower.keep
+    keep(Target(QUEUES), put_queue, drop_queue, all_queues)
+    keep(Target(NODES), around.put_node, around.drop_node, listed(NODES.plural))
+    classes = listed(PRIORITY_CLASSES.plural)
+    keep(Target(PRIORITY_CLASSES), around.put_priority, around.drop_priority, classes)
+    keep(Target(TOPOLOGIES), around.put_topology, around.drop_topology, listed(TOPOLOGIES.plural))
+    for kind in (RUNTIME_TEXTS, CLUSTER_RUNTIME_TEXTS):
+        keep(Target(kind), around.put_runtime, around.drop_runtime, listed(kind.plural))
 
 
 async def read_anew(
@@ -107,14 +144,19 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     await keeper.begin()
     rules = Rules(settings.mode, settings.scheduler_name, settings.default_queue)
     desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
-    denies = settings.admission.unknown_queue == "deny"
-    strictness = Strictness(rules, settings.queue_permission, denies)
+    strictness = _strictness(settings, rules)
     judge = Judge(cache, strictness, elsewhere(client), clock, basis.metrics, log)
     desk.add("/validate/trainjob", "trainjob", judge.answer)
     shown = keeper.shown.context
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
     log.info("reviews are answered", address=settings.server.address, port=settings.server.port)
     run.start("keep the certificate", keeper.run)
+
+
+def _strictness(settings: WebhookSettings, rules: Rules) -> Strictness:
+    chosen = settings.admission
+    lint = Strength(chosen.lint != "off", chosen.lint == "deny", chosen.cluster == "grows")
+    return Strictness(rules, settings.queue_permission, chosen.unknown_queue == "deny", lint)
 
 
 def keeper_of(basis: Basis, settings: Tls) -> Keeper:

@@ -10,25 +10,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import (
-    BATCH_MIN_MEMBER,
-    NODE_POOL,
-    PREEMPTIBILITY,
-    PREEMPTION_DELAY,
-    PRIORITY_CLASS_NAME,
-    QUEUE,
-    RUN_AI,
-    SKIP_PODGROUPER,
-    STALENESS_GRACE_PERIOD,
-    TOPOLOGY,
-    TOPOLOGY_PREFERRED,
-    TOPOLOGY_REQUIRED,
-    TRAINER,
-)
+from trainer_kai.api.names import QUEUE, TRAINER
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import NAMESPACES
 from trainer_kai.api.runtime import PodGroupPolicy
 from trainer_kai.api.trainjob import RuntimeRef
+from trainer_kai.policy.carried import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from webhook.bounds import Surroundings
 from webhook.queuetree import QueueTree
 from webhook.shape import Runtime, SlimTemplate, runtime_of
 
@@ -37,11 +25,9 @@ __all__ = [
     "CARRIED_LABELS",
     "CLUSTER_RUNTIMES",
     "NAMESPACES",
-    "QUEUES",
     "RUNTIMES",
     "TRAINJOBS",
     "Cache",
-    "SlimQueue",
     "SlimRuntime",
     "SlimTrainJob",
     "TrainJob",
@@ -49,17 +35,6 @@ __all__ = [
     "kept_runtime",
     "runtime_key",
 ]
-
-CARRIED_LABELS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
-CARRIED_ANNOTATIONS: Final = (
-    TOPOLOGY,
-    TOPOLOGY_REQUIRED,
-    TOPOLOGY_PREFERRED,
-    BATCH_MIN_MEMBER,
-    PREEMPTION_DELAY,
-    STALENESS_GRACE_PERIOD,
-    SKIP_PODGROUPER,
-)
 
 
 class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -89,19 +64,6 @@ class SlimRuntime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: SlimRuntimeSpec = SlimRuntimeSpec()
 
 
-class SlimQueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Where a queue stands."""
-
-    parent_queue: str = ""
-
-
-class SlimQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What we read of a queue."""
-
-    metadata: Meta
-    spec: SlimQueueSpec = SlimQueueSpec()
-
-
 TRAINJOBS: Final = Resource(
     TRAINER, "v1alpha1", "trainjobs", "TrainJob", namespaced=True, struct=SlimTrainJob
 )
@@ -116,7 +78,6 @@ CLUSTER_RUNTIMES: Final = Resource(
     namespaced=False,
     struct=SlimRuntime,
 )
-QUEUES: Final = Resource(RUN_AI, "v2", "queues", "Queue", namespaced=False, struct=SlimQueue)
 
 
 class TrainJob(NamedTuple):
@@ -129,10 +90,11 @@ class TrainJob(NamedTuple):
 
 
 class Cache:
-    """TrainJobs, runtimes, the queues that namespaces name, and which queues there are."""
+    """TrainJobs, runtimes, the queues that namespaces name; what there is in the cluster."""
 
     def __init__(self) -> None:
         self.queues = QueueTree()
+        self.around = Surroundings()
         self._trainjobs: dict[Key, TrainJob] = {}
         self._runtimes: dict[Key, Runtime] = {}
         self._namespaces: dict[str, str] = {}

@@ -25,6 +25,7 @@ from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Permission
 from webhook.cache import CLUSTER_RUNTIMES, RUNTIMES, Cache, kept_runtime
+from webhook.linted import Strength, linted
 from webhook.permission import QUEUES, VERB, Answers, UserInfo, Wish, forbidden
 from webhook.resolved import RUNTIME
 from webhook.review import Answer, Request
@@ -56,6 +57,7 @@ class Strictness(NamedTuple):
     rules: Rules
     queue_permission: Permission = "warn"
     refuses_unknown_queues: bool = False
+    lint: Strength = Strength()
 
 
 class Elsewhere(NamedTuple):
@@ -129,7 +131,19 @@ class Judge:
         verdict = judged.verdict
         if not verdict.refusals:
             verdict = verdict.beside(await self._permission(asked, case, judged, trouble))
+        if judged.queue:
+            verdict = verdict.beside(self._linted(asked, case, judged.queue))
         return verdict.answer()
+
+    def _linted(self, asked: Request, case: Submitted, queue: str) -> Verdict:
+        """Say what could never start; a mistake of ours in there lets nobody past the rest."""
+        strictness, around = self._strictness, self._cache.around
+        by = strictness.rules, strictness.lint
+        try:
+            return linted(asked, case.runtime, queue, around, by)
+        except Exception as error:  # noqa: BLE001 - what else is held against it is told anyway
+            self._log.error("trainjob not linted", namespace=case.namespace, exc_info=error)
+            return NOTHING
 
     async def _runtime(self, case: Submitted) -> tuple[Runtime | None, str]:
         """Return the runtime, or why it is not known.

@@ -113,6 +113,7 @@ class Judged(NamedTuple):
     verdict: Verdict
     wanted: Wanted | None = None
     is_unsure: bool = False  # the runtime might name a queue, and cannot be read
+    queue: str = ""  # it goes to, if that is new
 
 
 _UNJUDGED: Final = Judged(NOTHING)
@@ -149,7 +150,8 @@ def judge_trainjob(case: Submitted, known: Known, rules: Rules) -> Judged:
     is_same = before is not None and before.choice.queue == now.choice.queue
     if not case.may_change_queue or (is_same and not is_unsure):
         return Judged(verdict)
-    return Judged(verdict.beside(_queue(case, now, known)), _wanted(case, now), is_unsure)
+    verdict = verdict.beside(_queue(case, now, known))
+    return Judged(verdict, _wanted(case, now), is_unsure, now.choice.queue)
 
 
 def _old(request: Request) -> _TrainJob | None:

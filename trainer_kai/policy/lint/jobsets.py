@@ -36,7 +36,9 @@ _TRAIN: Final = "train"
 def lint_jobset(jobset: JobSet, queue: str, rules: Rules, bounds: Bounds) -> tuple[Finding, ...]:
     """Return what is wrong with it, what can never run first; paths are those of the JobSet."""
     found = dict.fromkeys(islice(_all(jobset, queue, rules, bounds), 4 * MOST_FINDINGS))
-    return tuple(sorted(found, key=lambda it: not it.blocks)[:MOST_FINDINGS])
+    unsaid = Code.NO_NODE_TODAY if bounds.grows else ""
+    told = (it for it in found if it.code != unsaid)
+    return tuple(sorted(told, key=lambda it: not it.blocks)[:MOST_FINDINGS])
 
 
 def _all(jobset: JobSet, queue: str, rules: Rules, bounds: Bounds) -> Iterator[Finding]:

@@ -118,11 +118,19 @@ class Nodes:
         found = sorted(taint for taint, nodes in self._taints.items() if nodes & among)
         return tuple(f"{key}={value}:{effect}" for key, value, effect in found)
 
+    def tells_apart(self, label: str) -> bool:
+        """Say whether no two nodes have the same value for a label."""
+        return len(self._labels.get(label, ())) == self._having.get(label, 0).bit_count()
+
+    def having(self, labels: Sequence[str], among: int) -> int:
+        """Return the nodes that have all of some labels."""
+        for label in labels:
+            among &= self._having.get(label, 0)
+        return among
+
     def domains(self, labels: Sequence[str], among: int) -> Iterator[int]:
         """Yield the nodes that have the same values for all labels; none without one of them."""
-        left = among
-        for label in labels:
-            left &= self._having.get(label, 0)
+        left = self.having(labels, among)
         while left:
             known = self._known[(left & -left).bit_length() - 1]
             domain = left

@@ -18,6 +18,7 @@ from trainer_kai.policy.lint.work import Patience
 __all__ = ["Near", "Room"]
 
 _TOLD: Final = 3  # names in a message
+_DOMAIN: Final = 8  # steps that it takes to find one
 
 
 class Near(NamedTuple):
@@ -143,7 +144,7 @@ class Room:
     ) -> Iterator[Finding]:
         """Yield whether every domain is too small."""
         among = _union(taken)
-        domains = self._domains(near, among)
+        domains = self._domains(near, among, are_alike=len(kinds) == 1)
         if domains is None:
             return
         if not domains:
@@ -168,10 +169,15 @@ class Room:
             message += f"the largest holds {best}; ask for {best} or fewer, or a coarser level"
         yield Finding(near.path, message, self._blocks, Code.DOMAIN_TOO_SMALL)
 
-    def _domains(self, near: Near, among: int) -> list[int] | None:
+    def _domains(self, near: Near, among: int, *, are_alike: bool) -> list[int] | None:
+        """Return the domains; where each is a node, one of each size will do for pods alike."""
+        if are_alike and self._nodes.tells_apart(near.labels[-1]):
+            among = self._nodes.having(near.labels, among)
+            sizes = (nodes & among for _, nodes in self._nodes.alike())
+            return [nodes & -nodes for nodes in sizes if nodes]
         found = []
         for domain in self._nodes.domains(near.labels, among):
-            if not self._patience.takes(2 + len(near.labels)):
+            if not self._patience.takes(_DOMAIN + len(near.labels)):
                 return None
             found.append(domain)
         return found

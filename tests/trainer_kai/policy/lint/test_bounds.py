@@ -152,6 +152,11 @@ TOGETHER = [
         [crowded(2, "kubernetes.io/hostname", 1)],
     ),
     Case(
+        "of nodes the largest counts",
+        jobset(pods(2, 4), annotations=near("kubernetes.io/hostname")),
+        [],
+    ),
+    Case(
         "each kind has room in a rack, and both in none",
         jobset(pods(2, 8), pods(1, 4, name="other"), annotations=near("rack")),
         [

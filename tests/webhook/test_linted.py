@@ -1,0 +1,179 @@
+"""What lint says in a review: warnings, or refusals of what is made where a site wants them."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.support.case import Case, ids
+from tests.webhook.objects import BUNDLED, QUEUE, Obj
+from tests.webhook.serving import Asked, serving
+from tests.webhook.test_judge import Said, ask
+from tests.webhook.trainjobs import TORCH, patch, slim, submitted
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.node import Node
+from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
+from trainer_kai.api.runtime import Runtime
+from webhook.bounds import LONGEST_TEXT, RuntimeText, Surroundings
+from webhook.judge import Strictness
+from webhook.linted import Strength
+
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+GPU = "nvidia.com/gpu"
+NODE: Obj = {
+    "name": "node",
+    "template": {
+        "metadata": {"labels": {STEP: "trainer"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "node"}]}}},
+    },
+}
+WARN, DENY = Strength(), Strength(refuses=True)
+GROWS = Strength(refuses=True, grows=True)
+LARGE = (
+    f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node asks for 16 {GPU}, and the one "
+    "node for it has 8; ask for that or less"
+)
+GOLD = (
+    "metadata.labels[priorityClassName]: there is no PriorityClass 'gold', so it counts for "
+    "nothing; there is none"
+)
+H100 = {"nodeSelector": {"gpu": "h100"}}
+
+
+def known_to(asked: Asked) -> None:
+    """Tell a webhook of a runtime, one node with 8 GPUs, and that there is no priority class."""
+    template = {"spec": {"replicatedJobs": [NODE]}}
+    asked.cache.put_runtime(slim(template))
+    metadata = {"name": TORCH.name}
+    whole = {"metadata": metadata, "spec": {"mlPolicy": {"numNodes": 1}, "template": template}}
+    around = asked.cache.around
+    around.put_runtime(decode(RuntimeText, encode(whole)))
+    allocatable = {"cpu": "8", "pods": "10", GPU: "8"}
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
+    around.put_node(decode(Node, encode(node)))
+    around.all_listed(NODES.plural)
+    around.all_listed(PRIORITY_CLASSES.plural)
+
+
+def job(gpus: int = 1, **parts: Any) -> Obj:
+    """Return a TrainJob whose pods ask for GPUs."""
+    labels = parts.pop("labels", None)
+    limits = {"limits": {GPU: gpus}}
+    return submitted(labels, trainer={"resourcesPerNode": limits}, **parts)
+
+
+def selecting() -> Obj:
+    """Return a patch by which pods select nodes that there are not."""
+    pods = {"template": {"spec": {"template": {"spec": H100}}}}
+    return patch({"name": "node", **pods})
+
+
+TODAY = "no node has gpu=h100 today, which node selects; it waits for one"
+AT = (
+    "ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0].template.spec.template.spec"
+)
+REVIEWS: list[Case[tuple[Strength, Obj, Obj | None], Said]] = [
+    Case("nothing is wrong", (WARN, job(8), None), Said(0, "", [])),
+    Case("what could never start is told", (WARN, job(16), None), Said(0, "", [LARGE])),
+    Case("or refused", (DENY, job(16), None), Said(422, LARGE, [])),
+    Case("or neither", (Strength(is_on=False), job(16), None), Said(0, "", [])),
+    Case("on a cluster that grows it is told only", (GROWS, job(16), None), Said(0, "", [LARGE])),
+    Case(
+        "a node that may come refuses nobody",
+        (DENY, job(runtimePatches=[selecting()]), None),
+        Said(0, "", [f"spec.runtimeRef: {TODAY} ({AT})"]),
+    ),
+    Case(
+        "and where nodes come by themselves, nobody speaks of it",
+        (GROWS, job(runtimePatches=[selecting()]), None),
+        Said(0, "", []),
+    ),
+    Case(
+        "a name that is not there is told",
+        (WARN, job(labels={"priorityClassName": "gold"}), None),
+        Said(0, "", [GOLD]),
+    ),
+    Case(
+        "or refused",
+        (DENY, job(labels={"priorityClassName": "gold"}), None),
+        Said(422, GOLD, []),
+    ),
+    Case(
+        "beside what others refuse",
+        (DENY, job(16, labels={QUEUE: "-"}), None),
+        Said(422, "", []),
+    ),
+    Case(
+        "what exists is not refused",
+        (DENY, job(16, labels={QUEUE: "b"}, suspend=True), job(16, suspend=True)),
+        Said(0, "", [LARGE]),
+    ),
+    Case(
+        "and not even told where its queue stays",
+        (DENY, job(16, labels={"priorityClassName": "gold"}), job(16)),
+        Said(0, "", []),
+    ),
+    Case(
+        "what cannot be meant is told once",
+        (DENY, job(labels={"kai.scheduler/preemptibility": "x"}), None),
+        Said(
+            0,
+            "",
+            [
+                (
+                    "metadata.labels[kai.scheduler/preemptibility]: 'x' must be 'preemptible' or "
+                    "'non-preemptible'"
+                )
+            ],
+        ),
+    ),
+    Case(
+        "a TrainJob that is too long is not looked at",
+        (DENY, job(16, initializer={"x": "y" * LONGEST_TEXT}), None),
+        Said(0, "", []),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REVIEWS, ids=ids)
+async def test_what_is_said(case: Case[tuple[Strength, Obj, Obj | None], Said]) -> None:
+    """A switch says what comes of it, and only for who makes a TrainJob."""
+    strength, obj, old = case.given
+    async with serving(strictness=Strictness(BUNDLED, "off", lint=strength)) as asked:
+        known_to(asked)
+        found = await ask(asked, obj, old)
+    if case.name == "beside what others refuse":
+        assert found.code == 422
+        assert found.message.startswith(f"metadata.labels[{QUEUE}]: '-' must be")
+        assert found.message.endswith(LARGE)
+    else:
+        assert found == Said(
+            case.want.code, case.want.message, [it[:256] for it in case.want.warnings]
+        )
+
+
+async def test_until_a_runtime_is_known_nothing_is_said() -> None:
+    """A TrainJob may come before its runtime, and a process has to begin somewhere."""
+    async with serving(strictness=Strictness(BUNDLED, "off", lint=DENY)) as asked:
+        assert await ask(asked, job(16)) == Said(0, "", [])
+
+
+class Broken(Surroundings):
+    """Surroundings in which we made a mistake."""
+
+    def runtime(self, key: Key) -> Runtime | None:
+        """Fail."""
+        raise ZeroDivisionError(key)
+
+
+async def test_a_mistake_in_lint_lets_nobody_past_the_rest() -> None:
+    """What else is held against a TrainJob is told, and the log has the mistake."""
+    async with serving(strictness=Strictness(BUNDLED, "off", lint=DENY)) as asked:
+        known_to(asked)
+        asked.cache.around = Broken()
+        with capture_logs() as logs:
+            found = await ask(asked, job(16, labels={QUEUE: "-"}))
+
+    assert found.code == 422
+    assert [it["event"] for it in logs] == ["trainjob not linted", "object refused"]
