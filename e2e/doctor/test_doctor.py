@@ -82,11 +82,11 @@ async def test_a_wrong_authority_in_the_configuration(clinic: Clinic) -> None:
         await api.merge(MUTATING_WEBHOOKS, None, OURS, {"webhooks": found["webhooks"]})
         await clinic.until_refused(_UNTRUSTED)
 
-    await spoil()
-    told = await clinic.wrong()
-    if told.get("authority", ("", ""))[0] != "fault":  # the webhook was faster than the doctor
-        await spoil()
-        told = await clinic.wrong()
+    told: dict[str, tuple[str, str]] = {}
+    for _ in range(3):  # so often the webhook puts it right, and it may be faster than the doctor
+        if _UNTRUSTED not in told.get("authority", ("", ""))[1]:
+            await spoil()
+            told = await clinic.wrong()
     await clinic.until_injected()
 
     assert told["authority"][0] == "fault"
