@@ -34,6 +34,7 @@ CANNOT: Final = "cannot make them"
 _MOST: Final = 500  # characters
 # A Job controller tries anew every minute at most, and of that its recorder tells every fifth.
 _HOLDS: Final = timedelta(minutes=10)
+_LONGEST: Final = 63  # of the name of a Job; who writes an Event may write any
 _SECONDS: Final = len("2026-01-01T00:00:00")
 _SAID: Final = re.compile(
     r"(\(combined from similar events\): )?(Error creating: )?(pods \"[^\"]*\" is forbidden: )?"
@@ -64,6 +65,8 @@ def read_unmade(event: Event) -> Unmade | None:
     """Return what an event says, without what is another word for each pod."""
     about = event.involved_object
     if about.kind != JOBS.kind or event.reason != "FailedCreate":
+        return None
+    if len(about.name) > _LONGEST:  # no Job is called so, whoever wrote that
         return None
     times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     at = max((it or "")[:_SECONDS] for it in times)

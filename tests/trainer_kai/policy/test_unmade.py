@@ -57,6 +57,14 @@ def test_other_events_say_nothing_of_pods() -> None:
     assert [read_unmade(it) for it in others] == [None, None]
 
 
+@pytest.mark.parametrize("name", ["-" * 10**6 + "1", "job-node-" + "9" * 5000])
+def test_whoever_writes_an_event_makes_no_work(name: str) -> None:
+    """The API server takes any name in there; no Job has one that is so long."""
+    about = ObjectReference(kind="Job", namespace="ns", name=name)
+
+    assert read_unmade(event("x", involved_object=about)) is None
+
+
 def jobset(name: str = "job", *jobs: str, **fields: Any) -> JobSet:
     """Return a JobSet whose Jobs have four pods each, at most three at a time."""
     template = JobTemplate(spec=JobSpec(parallelism=3, completions=4))
