@@ -58,13 +58,15 @@ if __name__ == "__main__":
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
     try:
         if names[1:]:  # each in a process of its own: no other's memory is in its way
-            for name in names:
-                subprocess.run([sys.executable, "-m", "benchmarks", name], check=True)
+            by_name = {name: [sys.executable, "-m", "benchmarks", name] for name in names}
+            failed = [
+                it for it, argv in by_name.items() if subprocess.run(argv, check=False).returncode
+            ]
+            if failed:
+                sys.exit(f"failed: {', '.join(failed)}")
         else:
             if not _WITHOUT_CHAIN.issuperset(names):
                 ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
             loop.run(known[names[0]].main())
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)
     except KeyboardInterrupt:
         sys.exit(130)

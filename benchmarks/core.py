@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.rounds import rounds
 from scheduler.core.check import violations
 from scheduler.core.decision import Plan
 from scheduler.core.model import UNBOUND, Snapshot, Unit
@@ -30,9 +31,7 @@ __all__ = ["main"]
 
 _GPUS: Final = 8
 _ROUNDS: Final = 7
-_SMALL_ROUNDS: Final = 30  # of what takes no time
-_GROWTH_ROUNDS: Final = 15  # where a ratio of two sizes is asserted: it has the noise of both
-_SMALL: Final = 1_000  # nodes
+_LEAST_S: Final = 10.0
 _POLICIES: Final = choose(Choice())
 _ROOMY: Final = Node(cpu=640, memory=5120)
 
@@ -93,12 +92,6 @@ def _measure(row: _Row, table: Table) -> list[str]:
     return faults
 
 
-def _rounds(row: _Row) -> int:
-    if row.nodes < _SMALL:
-        return _SMALL_ROUNDS
-    return _ROUNDS if math.isinf(row.most_growth) else _GROWTH_ROUNDS
-
-
 def _seconds(row: _Row) -> tuple[float, float, float]:
     """Return the time of a plan whose outcome is right, of one of twice the size, of the floor.
 
@@ -110,7 +103,7 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
     floor = math.inf
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
-    for _ in range(_rounds(row)):
+    for _ in rounds(_ROUNDS, _LEAST_S):
         for nodes, snapshot in snapshots.items():
             began = time.perf_counter()
             answer = plan(snapshot, _POLICIES)

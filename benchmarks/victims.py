@@ -17,6 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.rounds import rounds
 from scheduler.core.check import violations
 from scheduler.core.decision import Plan
 from scheduler.core.model import Neighbours, PodState, Snapshot, Term
@@ -27,7 +28,8 @@ from tests.support.snapshots import Builder, Node, Queue, shape
 __all__ = ["main"]
 
 _GPUS: Final = 8
-_ROUNDS: Final = 15
+_ROUNDS: Final = 7
+_LEAST_S: Final = 5.0
 _POLICIES: Final = choose(Choice())
 
 
@@ -57,7 +59,7 @@ def _measure(row: _Row, nodes: int, table: Table) -> list[str]:
     best, floor, answer = math.inf, math.inf, Plan((), (), snapshot.queues.weight)
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
-    for _ in range(_ROUNDS):
+    for _ in rounds(_ROUNDS, _LEAST_S):
         began = time.perf_counter()
         answer = plan(snapshot, _POLICIES)
         best = min(best, time.perf_counter() - began)
