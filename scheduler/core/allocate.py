@@ -69,7 +69,9 @@ class Allocation:
         self.ledger: Final = Ledger(snapshot)
         self.placer: Final = Placer(self.ledger, policies)
         self._possible: Final = Possible(self.placer, self.usage)
-        self.next: Final[dict[int, Step]] = {}
+        steps: Final[dict[int, Step]] = {}
+        self.next: Final = steps
+        self._asked: Final = lambda row: steps[row].amounts  # no method: that would be a circle
         self._promised: Final = Promised(snapshot, due, self.usage, self._asked)
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
@@ -201,9 +203,6 @@ class Allocation:
         return bool(promised) and promised.expect(
             row for row in rows if promised.holds(self.next[row].parts)
         )
-
-    def _asked(self, row: int) -> Amounts:
-        return self.next[row].amounts
 
     def _try(self, row: int, *, is_final: bool, waits: bool = False) -> bool:
         unit = self.snapshot.units[row]

@@ -1,5 +1,6 @@
 """What holds of every plan, of small snapshots by chance."""
 
+import gc
 import hashlib
 import os
 import pickle
@@ -93,6 +94,20 @@ def test_the_same_snapshot_has_the_same_plan(snapshot: Snapshot) -> None:
     first, again = plan(snapshot, POLICIES), plan(snapshot, POLICIES)
     assert mark(first) == mark(again)
     assert mark(snapshot) == before
+
+
+@some
+@given(snapshots())
+def test_a_plan_leaves_no_garbage(snapshot: Snapshot) -> None:
+    """All of it goes when it is done with; to look through it would hold up everybody."""
+    plan(snapshot, POLICIES)
+    gc.collect()
+    gc.disable()
+    try:
+        plan(snapshot, POLICIES)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @some
