@@ -159,7 +159,6 @@ class Permissions:
         if not self._is_failing:
             self._log.warning("permission not asked", of=str(pair), error=str(error))
         self._is_failing = True
-        self._started.pop(pair, None)
         if self._live.cluster.permits.get(pair) is None:
             self._tell(pair, Permit.UNASKED)
 
@@ -179,6 +178,13 @@ class Permissions:
             await self._client.clock.sleep(_GOOD_S)
             for key in self._told.keys() - self._live.cluster.pod_groups.keys():
                 del self._told[key]
+            for pair, started in self._started.items():
+                left = {group: it for group, it in started.items() if self._is_there(it)}
+                self._started[pair] = left
+
+    def _is_there(self, one: Regarding) -> bool:
+        cluster, key = self._live.cluster, Key(one.namespace, one.name)
+        return key in (cluster.pods if one.kind == PODS.kind else cluster.pod_groups)
 
 
 def _regarding(resource: Resource[Any], meta: Meta) -> Regarding:

@@ -32,6 +32,7 @@ FIELDS: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events ar
 CANNOT: Final = "cannot make them"
 
 _MOST: Final = 500  # characters
+_SKEW: Final = timedelta(minutes=1)  # of the clock of whoever wrote an Event
 # A Job controller tries anew every minute at most, and of that its recorder tells every fifth.
 _HOLDS: Final = timedelta(minutes=10)
 _LONGEST: Final = 63  # of the name of a Job; who writes an Event may write any
@@ -97,8 +98,12 @@ def wanted(job: ReplicatedJob) -> int:
 
 
 def is_recent(one: Unmade, now: datetime) -> bool:
-    """Say whether a Job that is still refused need not have said more since."""
-    return one.at >= (now - _HOLDS).isoformat()[:_SECONDS]
+    """Say whether a Job that is still refused need not have said more since.
+
+    It is not either if it is of the future: whoever may write Events may write any time.
+    """
+    first, last = now - _HOLDS, now + _SKEW
+    return first.isoformat()[:_SECONDS] <= one.at <= last.isoformat()[:_SECONDS]
 
 
 def has_made_since(one: Unmade, pods: Iterable[Made]) -> bool:

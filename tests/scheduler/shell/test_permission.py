@@ -260,6 +260,22 @@ async def test_a_warning_may_come_late() -> None:
         assert warned(house) == ["PodGroup g"]
 
 
+async def test_a_warning_comes_when_it_can_be_asked() -> None:
+    """Of all who started meanwhile and are there then."""
+    house = house_with("warn")
+    house.api.refuse = silent
+    house.api.put(*gang("g", 2), group("h", minMember=1), pod("h0", "h"), pod("p"))
+    async with house.leading():
+        await house.passes(1)
+        assert (len(house.api.where()), warned(house)) == (4, [])
+        house.api.delete("Pod", "h0")
+        house.api.delete("PodGroup", "h")
+        await house.passes(61)
+        house.api.refuse = lambda _: None
+        await house.passes(20)
+        assert warned(house) == ["Pod p", "PodGroup g"]
+
+
 @pytest.mark.parametrize("permission", ["warn", "enforce"])
 async def test_what_is_said_of_a_failure_is_said_once(
     permission: Permission, capsys: pytest.CaptureFixture[str]

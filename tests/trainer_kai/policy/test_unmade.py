@@ -139,6 +139,8 @@ HOLDS = [
         Scene(jobset(made="2026-01-01T11:00:00Z"), at="2026-01-01T11:49:59"),
         False,
     ),
+    Case("a clock that is ahead", Scene(at="2026-01-01T12:01:00"), True),
+    Case("of the future", Scene(at="2026-01-01T12:01:01"), False),
 ]
 
 
