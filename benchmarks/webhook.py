@@ -35,7 +35,7 @@ from trainer_kai.kube import loop
 from trainer_kai.log import configure, logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Server as Place
-from webhook.app import Desk, Server
+from webhook.app import Desk, Server, Way
 from webhook.cache import Cache, SlimRuntime, SlimTrainJob, SlimTrainJobSpec, TrainJob
 from webhook.certs import carry_out, host_of
 from webhook.judge import Elsewhere, Judge, Strictness
@@ -304,6 +304,9 @@ def _desk() -> Desk:
         await asyncio.sleep(_ASKING_S)
         return bool(wish.user)
 
+    async def has_queue(name: str) -> bool:
+        raise AssertionError(f"{name} is cached")
+
     cache = Cache()
     for number in range(_TRAINJOBS):
         name, labels = f"job-{number}", {QUEUE: _queue(number)}
@@ -317,8 +320,9 @@ def _desk() -> Desk:
     clock, metrics, log = SystemClock(), Metrics(), logger(__name__)
     desk = Desk(cache, BUNDLED, read, clock, metrics, log)
     strictness = Strictness(BUNDLED, "enforce", refuses_unknown_queues=True)
-    judge = Judge(cache, strictness, Elsewhere(runtime, may_use), clock, metrics, log)
-    desk.add("/validate/trainjob", "trainjob", judge.answer)
+    live = Elsewhere(runtime, may_use, has_queue)
+    judge = Judge(cache, strictness, live, clock, metrics, log)
+    desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
     return desk
 
 

@@ -20,7 +20,7 @@ from trainer_kai.kube.standard import Basis, run_process
 from trainer_kai.kube.watch import Watch
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Tls, WebhookSettings
-from webhook.app import Desk, Server, reader
+from webhook.app import Desk, Server, Way, reader
 from webhook.bounds import CLUSTER_RUNTIME_TEXTS, RUNTIME_TEXTS, Surroundings
 from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS, Cache
 from webhook.given import CertManager, Files
@@ -123,9 +123,10 @@ async def read_anew(
     while True:
         await client.clock.sleep(every_s)
         for resource in (RUNTIMES, CLUSTER_RUNTIMES):
+            cache.hear_of_runtimes()
             try:
                 for runtime in await client.list(Target(resource)):
-                    cache.put_runtime(runtime)
+                    cache.put_unheard(runtime)
             except ApiError as error:
                 log.warning("runtimes not read", resource=str(resource), error=str(error))
 
@@ -146,7 +147,7 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
     strictness = _strictness(settings, rules)
     judge = Judge(cache, strictness, elsewhere(client), clock, basis.metrics, log)
-    desk.add("/validate/trainjob", "trainjob", judge.answer)
+    desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
     shown = keeper.shown.context
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
     log.info("reviews are answered", address=settings.server.address, port=settings.server.port)

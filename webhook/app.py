@@ -2,7 +2,8 @@
 
 A `Desk` answers bodies; a `Server` carries them over TLS. What is wrong with a request is said with
 4xx. A mistake of ours is written down, and then nobody pays for it but the TrainJob that is being
-made: Trainer tries again. TrainJobs, pods, and JobSets that exist, go on as they are.
+made: Trainer tries its JobSet again, and where queues are enforced its author does. Others go on as
+they are, and so do pods, and JobSets that exist.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from webhook.mutate_jobset import Facts, Reviewed, mutate_jobset, read_jobset
 from webhook.mutate_pod import mutate_pod
 from webhook.review import Answer, Malformed, Refusal, Request, answer_bytes, read_review
 
-__all__ = ["LONGEST_BODY", "Decide", "Desk", "ReadTrainJob", "Reply", "Server", "reader"]
+__all__ = ["LONGEST_BODY", "Decide", "Desk", "ReadTrainJob", "Reply", "Server", "Way", "reader"]
 
 Decide: TypeAlias = Callable[[Request], Awaitable[Answer]]
 ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJob | None]]  # None: there is none
@@ -58,6 +59,14 @@ def reader(client: Client) -> ReadTrainJob:
     return read
 
 
+class Way(NamedTuple):
+    """What answers the reviews of a kind."""
+
+    kind: str
+    decide: Decide
+    is_needed: bool = False  # nothing of that kind is made without an answer
+
+
 class Desk:
     """Answers reviews."""
 
@@ -76,14 +85,14 @@ class Desk:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._ways: Final[dict[str, tuple[str, Decide]]] = {
-            "/mutate/jobset": ("jobset", self._jobset),
-            "/mutate/pod": ("pod", self._pod),
+        self._ways: Final[dict[str, Way]] = {
+            "/mutate/jobset": Way("jobset", self._jobset, is_needed=True),
+            "/mutate/pod": Way("pod", self._pod),
         }
 
-    def add(self, path: str, kind: str, decide: Decide) -> None:
+    def add(self, path: str, way: Way) -> None:
         """Let somebody else answer the reviews of a kind; here they are counted."""
-        self._ways[path] = kind, decide
+        self._ways[path] = way
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -96,25 +105,25 @@ class Desk:
 
     async def answer(self, path: str, body: bytes) -> Reply:
         """Answer a review that was sent to a path that is known."""
-        kind, decide = self._ways[path]
+        way = self._ways[path]
         began_s = self._clock.monotonic_s()
-        reply, outcome = await self._answer(kind, decide, body)
-        self._metrics.admission_reviews.labels(kind, outcome).inc()
+        reply, outcome = await self._answer(way, body)
+        self._metrics.admission_reviews.labels(way.kind, outcome).inc()
         spent_s = self._clock.monotonic_s() - began_s
-        self._metrics.admission_review_seconds.labels(kind).observe(spent_s)
+        self._metrics.admission_review_seconds.labels(way.kind).observe(spent_s)
         return reply
 
-    async def _answer(self, kind: str, decide: Decide, body: bytes) -> tuple[Reply, str]:
-        asked = read_review(body)
+    async def _answer(self, way: Way, body: bytes) -> tuple[Reply, str]:
+        asked, kind = read_review(body), way.kind
         if isinstance(asked, Malformed):
             self._log.warning("review malformed", kind=kind, fault=asked.message)
             return Reply(400, asked.message.encode(), "text/plain"), "malformed"
         try:
-            answer = await decide(asked)
+            answer = await way.decide(asked)
             reply = Reply(200, answer_bytes(asked.uid, answer))
         except Exception as error:  # noqa: BLE001 - the promise is an answer, whatever happens
             self._log.error("review failed", kind=kind, uid=asked.uid, exc_info=error)
-            return Reply(200, answer_bytes(asked.uid, _mistake(kind, asked))), "failed"
+            return Reply(200, answer_bytes(asked.uid, _mistake(way, asked))), "failed"
         self._tell(kind, asked, answer)
         return reply, answer.outcome
 
@@ -167,10 +176,10 @@ class Desk:
         return Answer(warnings=(f"the queue stays as it is: {message}",))
 
 
-def _mistake(kind: str, asked: Request) -> Answer:
+def _mistake(way: Way, asked: Request) -> Answer:
     """Answer what could not be decided by a mistake of ours."""
-    if kind == "jobset" and asked.operation == "CREATE":
-        message = "trainer-kai failed to decide about this JobSet; its log says why"
+    if way.is_needed and asked.operation == "CREATE":
+        message = f"trainer-kai failed to decide about this {asked.kind.kind}; its log says why"
         return Answer(refusal=Refusal(_LATER, message))
     return Answer(warnings=("trainer-kai failed to look at this object; its log says why",))
 

@@ -97,6 +97,7 @@ class Cache:
         self.around = Surroundings()
         self._trainjobs: dict[Key, TrainJob] = {}
         self._runtimes: dict[Key, Runtime] = {}
+        self._heard: set[Key] = set()  # runtimes that were followed since a list was begun
         self._namespaces: dict[str, str] = {}
 
     def put_trainjob(self, found: SlimTrainJob) -> None:
@@ -109,11 +110,22 @@ class Cache:
 
     def put_runtime(self, found: SlimRuntime) -> None:
         """Take a runtime of either kind as it is now."""
+        self._heard.add(found.metadata.key)
         self._runtimes[found.metadata.key] = kept_runtime(found)
 
     def drop_runtime(self, key: Key) -> None:
         """Forget a runtime."""
+        self._heard.add(key)
         self._runtimes.pop(key, None)
+
+    def hear_of_runtimes(self) -> None:
+        """Begin to note which runtimes are followed: of those a list knows nothing newer."""
+        self._heard.clear()
+
+    def put_unheard(self, found: SlimRuntime) -> None:
+        """Take a runtime from a list, unless it changed or went since that was begun."""
+        if found.metadata.key not in self._heard:
+            self._runtimes[found.metadata.key] = kept_runtime(found)
 
     def put_namespace(self, meta: Meta) -> None:
         """Take a namespace as it is now."""

@@ -1,8 +1,9 @@
 """Judges TrainJobs: looks up what a rule has to know, and asks who may use a queue.
 
-Of all that an answer may wait for there is one read of a runtime and one question, each bounded,
-and nobody else waits meanwhile. What cannot be found out keeps a TrainJob back only where queues
-are enforced, and then only one that could get into a queue unseen.
+Of all that an answer may wait for there is one read of a runtime, one of a queue that is not known,
+and the questions together, each bounded; and nobody else waits meanwhile. What cannot be found out
+keeps a TrainJob back only where queues are enforced, and then only one that could get into a queue
+unseen.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RUN_AI
+from trainer_kai.api.resources import QUEUES
 from trainer_kai.clock import Clock
 from trainer_kai.errors import FieldError
 from trainer_kai.kube.actions import Question, is_allowed
@@ -26,15 +28,14 @@ from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Permission
 from webhook.cache import CLUSTER_RUNTIMES, RUNTIMES, Cache, kept_runtime
 from webhook.linted import Strength, linted
-from webhook.permission import QUEUES, VERB, Answers, UserInfo, Wish, forbidden
-from webhook.resolved import RUNTIME
+from webhook.permission import VERB, Answers, UserInfo, Wish, forbidden
+from webhook.resolved import RUNTIME, Wanted
 from webhook.review import Answer, Request
 from webhook.shape import Runtime
 from webhook.validate_trainjob import (
     Judged,
     Known,
     Submitted,
-    Wanted,
     judge_trainjob,
     read_trainjob,
 )
@@ -44,8 +45,9 @@ __all__ = ["Elsewhere", "Judge", "Strictness", "elsewhere"]
 
 ReadRuntime: TypeAlias = Callable[[Key], Awaitable[Runtime | None]]
 MayUse: TypeAlias = Callable[[Wish], Awaitable[bool]]
+IsThere: TypeAlias = Callable[[str], Awaitable[bool]]
 
-_LONGEST_S: Final = 0.9  # of the read, and of the question: a person waits for both
+_LONGEST_S: Final = 0.9  # of each read, and of the questions: a person waits for all of them
 _READING: Final = Patience(timeout_s=0.8, total_s=0.8)
 _FORBIDDEN: Final = 403
 _LATER: Final = 503
@@ -61,10 +63,11 @@ class Strictness(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """What only the API server knows for sure; both raise `ApiError`."""
+    """What only the API server knows for sure; each raises `ApiError`."""
 
     runtime: ReadRuntime
     may_use: MayUse
+    has_queue: IsThere
 
 
 def elsewhere(client: Client) -> Elsewhere:
@@ -77,11 +80,15 @@ def elsewhere(client: Client) -> Elsewhere:
         found = await patient.list(Target(resource, key.namespace, selection=named))
         return kept_runtime(found[0]) if found else None
 
+    async def has_queue(name: str) -> bool:
+        named = Selection(fields=f"metadata.name={name}")
+        return bool(await patient.list(Target(QUEUES, selection=named)))
+
     async def may_use(wish: Wish) -> bool:
         question = Question(
             VERB,
             RUN_AI,
-            QUEUES,
+            QUEUES.plural,
             wish.queue,
             wish.namespace,
             wish.user,
@@ -91,7 +98,7 @@ def elsewhere(client: Client) -> Elsewhere:
         )
         return (await is_allowed(patient, question)).allowed
 
-    return Elsewhere(runtime, may_use)
+    return Elsewhere(runtime, may_use, has_queue)
 
 
 class Judge:
@@ -115,6 +122,11 @@ class Judge:
         self._answers = Answers()
         self._turns: WeakValueDictionary[Wish, asyncio.Lock] = WeakValueDictionary()
 
+    @property
+    def is_needed(self) -> bool:
+        """Say whether no TrainJob may be made unseen."""
+        return self._strictness.queue_permission == "enforce"
+
     async def answer(self, asked: Request) -> Answer:
         """Say what is held against a TrainJob."""
         case = read_trainjob(asked)
@@ -128,6 +140,9 @@ class Judge:
             self._strictness.refuses_unknown_queues,
         )
         judged = judge_trainjob(case, known, self._strictness.rules)
+        if judged.missing and await self._has_come(judged.missing):
+            known = known._replace(just_made=judged.missing)
+            judged = judge_trainjob(case, known, self._strictness.rules)
         verdict = judged.verdict
         if not verdict.refusals:
             verdict = verdict.beside(await self._permission(asked, case, judged, trouble))
@@ -154,9 +169,7 @@ class Judge:
         found = self._cache.runtime(case.runtime)
         if not case.may_change_queue:
             return found, "it is not known yet"
-        is_enforced = self._strictness.queue_permission == "enforce"
-        may_hide = bool(case.runtime.namespace) and not case.names_its_queue
-        if found is not None and not (is_enforced and may_hide):
+        if found is not None and not (self.is_needed and case.may_hide_queue):
             return found, ""
         reads = self._metrics.admission_live_reads
         try:
@@ -169,6 +182,19 @@ class Judge:
         reads.labels("gone" if found is None else "found").inc()
         return found, "" if found else f"there is no runtime {case.runtime}"
 
+    async def _has_come(self, queue: str) -> bool:
+        """Say whether a queue is there of which we have not heard: made just before its job."""
+        reads = self._metrics.admission_live_reads
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                is_there = await self._live.has_queue(queue)
+        except (ApiError, TimeoutError) as error:
+            reads.labels("failed").inc()
+            self._log.warning("queue not read", queue=queue, error=_said(error))
+            return False
+        reads.labels("found" if is_there else "gone").inc()
+        return is_there
+
     async def _permission(
         self, asked: Request, case: Submitted, judged: Judged, trouble: str
     ) -> Verdict:
@@ -178,18 +204,25 @@ class Judge:
         if judged.is_unsure:
             message = f"it cannot be read which queue it names: {trouble}"
             return self._unknown(FieldError(RUNTIME, message))
-        if judged.wanted is None:
+        if not judged.wanted:
             return NOTHING
         try:
             who = decode(UserInfo, asked.user_info)
         except DecodeError as error:
             return self._unknown(FieldError("request.userInfo", error.fault.message))
-        return await self._use(who, case.namespace, judged.wanted)
+        too_late_s = asyncio.get_running_loop().time() + _LONGEST_S
+        for wanted in judged.wanted:
+            verdict = await self._use(who, case.namespace, wanted, too_late_s)
+            if verdict != NOTHING:
+                return verdict  # of one whoever reads it learns what he needs
+        return NOTHING
 
-    async def _use(self, who: UserInfo, namespace: str, wanted: Wanted) -> Verdict:
+    async def _use(
+        self, who: UserInfo, namespace: str, wanted: Wanted, too_late_s: float
+    ) -> Verdict:
         wish = Wish.of(who, namespace, wanted.queue)
         try:
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout_at(too_late_s):
                 may_use = await self._may_use(wish)
         except (ApiError, TimeoutError) as error:
             self._metrics.admission_permissions.labels("failed").inc()
@@ -202,7 +235,7 @@ class Judge:
         said = {"namespace": namespace, "queue": wish.queue}
         self._log.warning("permission missing", user=wish.user, **said)
         fault = forbidden(wish, wanted.path)
-        if self._strictness.queue_permission == "enforce":
+        if self.is_needed:
             return refused(fault, _FORBIDDEN)
         return warned(fault)
 
@@ -218,7 +251,7 @@ class Judge:
 
     def _unknown(self, fault: FieldError) -> Verdict:
         """Let nobody into a queue unseen where that is enforced; he tries again."""
-        if self._strictness.queue_permission == "enforce":
+        if self.is_needed:
             return refused(FieldError(fault.path, f"{fault.message}; try again"), _LATER)
         return warned(fault)
 

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.names import QUEUE, RUN_AI
+from trainer_kai.api.resources import QUEUES
 from trainer_kai.errors import FieldError
 
-__all__ = ["QUEUES", "VERB", "Answers", "UserInfo", "Wish", "forbidden"]
+__all__ = ["VERB", "Answers", "UserInfo", "Wish", "forbidden"]
 
 VERB: Final = "use"
-QUEUES: Final = "queues"
 _YES_S: Final = 60.0
 _NO_S: Final = 5.0  # who has just been granted a queue tries again soon
 _MOST: Final = 4096
@@ -75,7 +75,7 @@ def forbidden(wish: Wish, path: str) -> FieldError:
     """Say that somebody may not use a queue, and what would let him."""
     message = (
         f"{wish.user!r} may not use the queue {wish.queue!r} in the namespace {wish.namespace!r}: "
-        f"name another one, or have a role with the verb {VERB!r} on {QUEUES}.{RUN_AI} "
+        f"name another one, or have a role with the verb {VERB!r} on {QUEUES.plural}.{RUN_AI} "
         f"{wish.queue!r} bound there"
     )
     return FieldError(path or f"metadata.labels[{QUEUE}]", message)

@@ -37,6 +37,10 @@ class QueueTree:
         """Take note that all there are have been put."""
         self._is_listed = True
 
+    def misses(self, name: str) -> bool:
+        """Say whether we have heard of all queues, and not of this one."""
+        return self._is_listed and name not in self._parents
+
     def lack(self, name: str) -> str | None:
         """Say why no workload can be in a queue, and what would be right."""
         if not self._is_listed:

@@ -32,6 +32,8 @@ __all__ = [
     "annotated_by",
     "label_of_jobset",
     "label_of_pods",
+    "queue_of_jobset",
+    "queues_of_pods",
     "runtime_of",
     "shape",
 ]
@@ -139,6 +141,23 @@ def label_of_pods(patches: Sequence[Patch], name: str) -> str:
                 path = f"{PATCHES}[{number}].{_SPEC}.spec.replicatedJobs[{at}]"
                 return f"{path}.template.spec.template.metadata.labels[{QUEUE}]"
     return ""
+
+
+def queue_of_jobset(patches: Sequence[Patch]) -> str | None:
+    """Return which queue patches name for the JobSet; what is said last holds."""
+    labels = (over.metadata.labels for _, over in _last_first(patches))
+    return next((it[QUEUE] for it in labels if QUEUE in it), None)
+
+
+def queues_of_pods(patches: Sequence[Patch]) -> dict[str, str]:
+    """Return which queues patches name for pods, by replicatedJob."""
+    found: dict[str, str] = {}
+    for _, over in _last_first(patches):
+        for job in over.spec.replicated_jobs:
+            labels = job.template.spec.template.metadata.labels
+            if QUEUE in labels:
+                found.setdefault(job.name, labels[QUEUE])
+    return found
 
 
 def annotated_by(patches: Sequence[Patch], name: str) -> bool:

@@ -4,7 +4,7 @@
 runtime, namespace and queues. What exists keeps what it has: of an update only that is judged which
 it changes, so nobody who suspends, resumes or annotates a TrainJob answers for its author, and no
 rule of ours that is stricter than yesterday's stops what was let in. Whether a person may use the
-queue is for others to find out: `Judged.wanted` says when, and of which one.
+queues is for others to find out: `Judged.wanted` says when, and of which.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,12 +29,19 @@ from webhook.cache import runtime_key
 from webhook.misspelt import ANNOTATIONS, LABELS, misspelt
 from webhook.queuetree import QueueTree
 from webhook.refusals import asks_for_us, other_schedulers, refuse_both, refuse_exclusive
-from webhook.resolved import RUNTIME, Resolved, resolve
+from webhook.resolved import RUNTIME, Resolved, Wanted, resolve
 from webhook.review import UNTOUCHED, Answer, Request, unreadable
-from webhook.shape import PATCHES, Patch, Runtime, annotated_by
+from webhook.shape import (
+    PATCHES,
+    Patch,
+    Runtime,
+    annotated_by,
+    queue_of_jobset,
+    queues_of_pods,
+)
 from webhook.verdict import NOTHING, Verdict, all_refused, refused, warned
 
-__all__ = ["Judged", "Known", "Submitted", "Wanted", "judge_trainjob", "read_trainjob"]
+__all__ = ["Judged", "Known", "Submitted", "judge_trainjob", "read_trainjob"]
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
@@ -77,18 +84,21 @@ class Submitted(NamedTuple):
         return runtime_key(self.job.spec.runtime_ref, self.namespace)
 
     @property
-    def names_its_queue(self) -> bool:
-        """Say whether its own label does; then no other place matters."""
-        return bool(self.job.metadata.labels.get(QUEUE))
-
-    @property
     def may_change_queue(self) -> bool:
         """Say whether anything is new that could name a queue."""
         if self.old is None:
             return True
-        labels = [it.metadata.labels.get(QUEUE) for it in (self.job, self.old)]
-        patches = [it.spec.runtime_patches for it in (self.job, self.old)]
-        return labels[0] != labels[1] or patches[0] != patches[1]
+        return _says(self.job) != _says(self.old)
+
+    @property
+    def may_hide_queue(self) -> bool:
+        """Say whether its runtime could name a queue that nobody was asked about.
+
+        In the runtimes of a cluster none can be hidden that somebody may not use; and beside a
+        label only the pods of a TrainJob that is made may name another.
+        """
+        is_hidden = self.old is None or not self.job.metadata.labels.get(QUEUE)
+        return bool(self.runtime.namespace) and self.may_change_queue and is_hidden
 
 
 class Known(NamedTuple):
@@ -98,22 +108,17 @@ class Known(NamedTuple):
     namespace: Mapping[str, str]
     queues: QueueTree
     is_unknown_refused: bool = False  # a queue that is not there
-
-
-class Wanted(NamedTuple):
-    """A queue that somebody chose, and where."""
-
-    queue: str
-    path: str
+    just_made: str = ""  # a queue that is there all the same
 
 
 class Judged(NamedTuple):
-    """What is held against it; the queue that its author must be allowed to use."""
+    """What is held against it; the queues that its author must be allowed to use."""
 
     verdict: Verdict
-    wanted: Wanted | None = None
+    wanted: tuple[Wanted, ...] = ()
     is_unsure: bool = False  # the runtime might name a queue, and cannot be read
     queue: str = ""  # it goes to, if that is new
+    missing: str = ""  # a queue that it is refused for, as far as we have heard
 
 
 _UNJUDGED: Final = Judged(NOTHING)
@@ -145,13 +150,17 @@ def judge_trainjob(case: Submitted, known: Known, rules: Rules) -> Judged:
     verdict = (
         _contradictory(case, now, before, rules).beside(_late(case)).beside(_misunderstood(case))
     )
-    # In the runtimes of a cluster no queue can be hidden that somebody may not use.
-    is_unsure = known.runtime is None and bool(case.runtime.namespace) and not case.names_its_queue
-    is_same = before is not None and before.choice.queue == now.choice.queue
-    if not case.may_change_queue or (is_same and not is_unsure):
+    if not case.may_change_queue:
         return Judged(verdict)
-    verdict = verdict.beside(_queue(case, now, known))
-    return Judged(verdict, _wanted(case, now), is_unsure, now.choice.queue)
+    is_unsure = known.runtime is None and case.may_hide_queue
+    wanted = _wanted(case, now, before)
+    if before is not None and before.choice.queue == now.choice.queue and not is_unsure:
+        return Judged(verdict, wanted)
+    found = _queue(case, now, known)
+    queue = now.choice.queue
+    is_missing = known.is_unknown_refused and known.queues.misses(queue)
+    missing = queue if is_missing and not dns_subdomain_fault(queue) else ""
+    return Judged(verdict.beside(found), wanted, is_unsure, queue, missing)
 
 
 def _old(request: Request) -> _TrainJob | None:
@@ -162,6 +171,12 @@ def _old(request: Request) -> _TrainJob | None:
         return decode(_TrainJob, request.old_object)
     except DecodeError:
         return None
+
+
+def _says(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
+    """Return what a TrainJob says of queues, in all the places where it can."""
+    patches = job.spec.runtime_patches
+    return job.metadata.labels.get(QUEUE), queue_of_jobset(patches), queues_of_pods(patches)
 
 
 def _is_foreign(request: Request) -> bool:
@@ -177,9 +192,8 @@ def _is_managed_here(managed_by: str) -> bool:
 
 
 def _resolved(job: _TrainJob, known: Known, rules: Rules) -> Resolved:
-    runtime = known.runtime or Runtime()
     labels, patches = job.metadata.labels, job.spec.runtime_patches
-    return resolve(labels, patches, runtime, known.namespace, rules.default_queue)
+    return resolve(labels, patches, known.runtime, known.namespace, rules.default_queue)
 
 
 def _is_ours(found: Resolved, rules: Rules) -> bool:
@@ -278,13 +292,14 @@ def _queue(case: Submitted, now: Resolved, known: Known) -> Verdict:
         what = "" if source is Source.TRAINJOB else f"{source.value}: "
         return verdict.beside(refused(FieldError(now.path, f"{what}{fault}")))
     lack = known.queues.lack(queue)
-    if lack is None:
+    if lack is None or queue == known.just_made:
         return verdict
     missing = FieldError(now.path, f"{source.value} is {queue!r}, and {lack}")
     return verdict.beside(refused(missing) if known.is_unknown_refused else warned(missing))
 
 
-def _wanted(case: Submitted, now: Resolved) -> Wanted | None:
-    """Return the queue if it is a choice of whoever writes in the namespace."""
-    is_chosen = now.is_said and (now.path != RUNTIME or bool(case.runtime.namespace))
-    return Wanted(now.choice.queue, now.path) if is_chosen else None
+def _wanted(case: Submitted, now: Resolved, before: Resolved | None) -> tuple[Wanted, ...]:
+    """Return the queues that are new, and a choice of whoever writes in the namespace."""
+    had = {before.choice.queue, *before.choice.others} if before else set()
+    is_own = bool(case.runtime.namespace)
+    return tuple(it for it in now.named if it.queue not in had and (is_own or it.path != RUNTIME))

@@ -29,7 +29,7 @@ from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Server as Place
-from webhook.app import Desk, Reply, Server, reader
+from webhook.app import Desk, Reply, Server, Way, reader
 from webhook.cache import Cache
 from webhook.judge import Judge, Strictness, elsewhere
 
@@ -69,7 +69,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
         log = logger(__name__)
         desk = _Recorder(Cache(), _RULES, reader(client), clock, Metrics(), log)
         judge = Judge(Cache(), Strictness(_RULES), elsewhere(client), clock, Metrics(), log)
-        desk.add("/validate/trainjob", "trainjob", judge.answer)
+        desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
         desk.bodies = {}
         place = Place(address="127.0.0.1", port=port, drain_s=0)
         async with Server(desk, place, tls, clock, lambda: None):

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import pytest
 import pytest_asyncio
 
-from e2e.cluster.resources import NAMESPACES, Obj
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import NAMESPACES, VALIDATING_WEBHOOKS, Obj
 from e2e.conftest import make_namespace, next_name
 from e2e.front.ours import QUEUE, Front
 from e2e.front.person import Person, grant_queue, person
@@ -121,3 +123,57 @@ async def test_who_changes_something_else_is_not_asked_about(
 
     assert [it.status for it in said] == [200, 200, 200, 200, 403, 200, 200]
     assert f"'ann' {FORBIDDEN}" in said[4].message
+
+
+async def test_while_we_are_away_only_what_could_name_a_queue_waits(
+    strict: Front, room: str, ann: Person
+) -> None:
+    """As `enforce-queues` has it; who suspends, also with a patch as Kueue's, needs nobody."""
+    other: Obj = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
+    labels = {"metadata": {"labels": {QUEUE: "default-queue"}}}
+    one = {"trainingRuntimeSpec": {"template": labels}, "manager": "example.com/b"}
+    pods = {"name": "node", "template": {"spec": {"template": labels}}}
+    two = {**one, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [pods]}}}}
+    changes: tuple[tuple[Obj, bool], ...] = (
+        ({"spec": {"suspend": False}}, True),
+        ({"spec": {"suspend": True, "runtimePatches": [other]}}, True),
+        ({"metadata": {"annotations": {"kai.scheduler/preemption-delay": "5s"}}}, True),
+        ({"spec": {"runtimePatches": [other, one]}}, False),
+        ({"spec": {"runtimePatches": [other, two]}}, False),
+        ({"spec": {"runtimePatches": []}}, True),
+        (labels, False),
+        ({"spec": {"trainer": {"numNodes": 2}}}, False),
+    )
+    await strict.cluster.api.create(job(room, spec={"suspend": True}))
+    await strict.webhook.stop()
+    try:
+        async with failing(strict.cluster):
+            async with asyncio.timeout(10):
+                while (await ann.create(job(room, "later"))).status == 201:
+                    await asyncio.sleep(0.1)
+            said = [(await ann.change(room, "job", it)).status == 200 for it, _ in changes]
+    finally:
+        await strict.webhook.start()
+
+    assert said == [goes for _, goes in changes]
+
+
+@asynccontextmanager
+async def failing(cluster: Cluster) -> AsyncIterator[None]:
+    """Have nobody pass who cannot be judged."""
+    found = await cluster.api.get(VALIDATING_WEBHOOKS, None, "kai-trainer")
+    try:
+        await _set_policy(cluster, found["webhooks"][0]["name"], "Fail")
+        yield
+    finally:
+        await _set_policy(cluster, found["webhooks"][0]["name"], "Ignore")
+
+
+async def _set_policy(cluster: Cluster, name: str, policy: str) -> None:
+    found = await cluster.api.get(VALIDATING_WEBHOOKS, None, "kai-trainer")
+    for hook in found["webhooks"]:
+        if hook["name"] == name:
+            hook["failurePolicy"] = policy
+    await cluster.api.merge(
+        VALIDATING_WEBHOOKS, None, "kai-trainer", {"webhooks": found["webhooks"]}
+    )

@@ -150,7 +150,7 @@ def test_the_webhooks_fail_as_designed() -> None:
         "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
         "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
-        "trainjob-annotations.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
+        "trainjob-details.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
     }
 
 
@@ -168,7 +168,7 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     owned = webhook("jobset-create.trainer-kai.dev")["matchConditions"][0]["expression"]
     assert pods == {"key": names.GANG, "operator": "Exists"}
     assert f"startsWith('{names.TRAINER}/')" in owned
-    told = webhook("trainjob-annotations.trainer-kai.dev")["matchConditions"][1]["expression"]
+    told = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", told)) == set(ANNOTATIONS)
 
 

@@ -167,7 +167,11 @@ async def _serve() -> None:
             raise Unavailable(Refusal(f"ask {wish.queue}", 0, "", "nobody there"))
         return next(turns) % 2 == 0
 
-    live, strictness = Elsewhere(runtime, may_use), Strictness(BUNDLED, "enforce")
+    async def has_queue(_: str) -> bool:
+        return True
+
+    live = Elsewhere(runtime, may_use, has_queue)
+    strictness = Strictness(BUNDLED, "enforce", refuses_unknown_queues=True)
     async with serving(read, live=live, strictness=strictness, read_s=1.0) as asked:
         asked.cache.queues.all_listed()
         print(asked.url, flush=True)

@@ -19,7 +19,7 @@ from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Server as Place
-from webhook.app import Desk, ReadTrainJob, Server
+from webhook.app import Desk, ReadTrainJob, Server, Way
 from webhook.cache import Cache, SlimTrainJob, TrainJob
 from webhook.judge import Elsewhere, Judge, Strictness
 from webhook.permission import Wish
@@ -46,7 +46,12 @@ async def _anybody(_: Wish) -> bool:
     return True
 
 
-NOWHERE = Elsewhere(_no_runtime, _anybody)  # no runtime is found live, and everybody may anything
+async def _no_queue(_: str) -> bool:
+    return False
+
+
+# Nothing is found live, and everybody may anything.
+NOWHERE = Elsewhere(_no_runtime, _anybody, _no_queue)
 
 
 class Asked:
@@ -107,7 +112,7 @@ async def serving(
 
     desk = Desk(cache, rules, counted, clock, metrics, logger(__name__))
     judge = Judge(cache, strictness or Strictness(rules), live, clock, metrics, logger(__name__))
-    desk.add("/validate/trainjob", "trainjob", judge.answer)
+    desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
     where = Place(**{"address": "127.0.0.1", "port": 0, "drain_s": 0, **place})
     server = Server(desk, where, server_tls(), clock, stopping)
     asked = Asked(server, cache, metrics)

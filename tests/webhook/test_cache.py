@@ -1,7 +1,7 @@
 """What is kept of objects, and that what is gone is forgotten."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -83,6 +83,29 @@ def test_queues_of_runtimes(case: Case[list[Mapping[str, object] | None], str]) 
 
     cache.drop_runtime(Key("", "torch"))
     assert cache.runtime_queue(Key("", "torch")) == ""
+
+
+# what the watch tells while runtimes are listed -> the queue that is known in the end
+MEANWHILE = [
+    Case("nothing", lambda _: None, "old"),
+    Case(
+        "a newer one", lambda it: it.put_runtime(runtime("", {"kaiScheduler": {"queue": "n"}})), "n"
+    ),
+    Case("that it is gone", lambda it: it.drop_runtime(Key("", "torch")), ""),
+]
+
+
+@pytest.mark.parametrize("case", MEANWHILE, ids=ids)
+def test_a_list_is_older_than_what_was_told_since(case: Case[Callable[[Cache], None], str]) -> None:
+    """What was changed or deleted while it was read stays so."""
+    cache = Cache()
+    cache.put_runtime(runtime("", {"kaiScheduler": {"queue": "before"}}))
+    cache.hear_of_runtimes()
+
+    case.given(cache)
+    cache.put_unheard(runtime("", {"kaiScheduler": {"queue": "old"}}))
+
+    assert cache.runtime_queue(Key("", "torch")) == case.want
 
 
 def test_queues_of_namespaces() -> None:

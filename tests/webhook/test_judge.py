@@ -2,26 +2,29 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.support.apiserver import Run, told
 from tests.support.case import Case, ids
+from tests.webhook.judging import PATH, Elsewheres, Said, ask, judging
 from tests.webhook.objects import BUNDLED, QUEUE, Obj
-from tests.webhook.serving import Asked, serving
-from tests.webhook.trainjobs import ANN, OWN, TORCH, body, patch, runtime, slim, submitted
-from trainer_kai.api.meta import Key
-from trainer_kai.kube.errors import NotFound, Refusal, Unavailable
+from tests.webhook.serving import serving
+from tests.webhook.trainjobs import (
+    OWN,
+    TORCH,
+    body,
+    patch,
+    runtime,
+    slim,
+    submitted,
+)
 from trainer_kai.settings import Permission
-from webhook.judge import Elsewhere, Strictness, elsewhere
+from webhook.judge import Strictness, elsewhere
 from webhook.permission import Answers, UserInfo, Wish
-from webhook.shape import Runtime
 
-PATH = "/validate/trainjob"
 LABEL = "metadata.labels[kai.scheduler/queue]"
 FORBIDDEN = (
     "'ann' may not use the queue 'b' in the namespace 'team': name another one, or have a role "
@@ -30,68 +33,6 @@ FORBIDDEN = (
 UNASKED = (
     f"{LABEL}: it cannot be asked whether 'ann' may use 'b': POST /reviews: no answer: nobody there"
 )
-AWAY = Unavailable(Refusal("POST /reviews", 0, "", "nobody there"))
-
-
-class Elsewheres:
-    """An API server in which ann may use the queue a; it can be away, or slow."""
-
-    def __init__(self) -> None:
-        self.runtimes: dict[Key, Runtime] = {}
-        self.wishes: list[Wish] = []
-        self.reads: list[Key] = []
-        self.is_away = False
-        self.takes_s = 0.0
-
-    async def runtime(self, key: Key) -> Runtime:
-        """Read a runtime."""
-        self.reads.append(key)
-        await self._answer()
-        if key not in self.runtimes:
-            raise NotFound(Refusal(f"GET {key}", 404, "NotFound", "not found"))
-        return self.runtimes[key]
-
-    async def may_use(self, wish: Wish) -> bool:
-        """Say whether somebody may use a queue."""
-        self.wishes.append(wish)
-        await self._answer()
-        return wish.queue == "a"
-
-    async def _answer(self) -> None:
-        await asyncio.sleep(self.takes_s)
-        if self.is_away:
-            raise AWAY
-
-
-@asynccontextmanager
-async def judging(
-    permission: Permission = "enforce", there: Elsewheres | None = None
-) -> AsyncIterator[tuple[Asked, Elsewheres]]:
-    """Run a webhook that knows a runtime of the cluster."""
-    there = there or Elsewheres()
-    live = Elsewhere(there.runtime, there.may_use)
-    async with serving(live=live, strictness=Strictness(BUNDLED, permission)) as asked:
-        asked.cache.put_runtime(slim({"spec": {"replicatedJobs": [{"name": "node"}]}}))
-        yield asked, there
-
-
-class Said(NamedTuple):
-    """What came back."""
-
-    code: int  # 0: it is let through
-    message: str
-    warnings: list[str]
-
-
-async def ask(
-    asked: Asked, obj: Obj, old: Obj | None = None, who: Obj = ANN, **fields: Any
-) -> Said:
-    """Send a review."""
-    response = await asked.review(PATH, body(obj, old, who, **fields))
-    assert "patch" not in response
-    status = response.get("status", {})
-    assert response["allowed"] == (not status)
-    return Said(status.get("code", 0), status.get("message", ""), response.get("warnings", []))
 
 
 MODES: list[Case[tuple[Permission, str], Said]] = [
@@ -248,11 +189,10 @@ async def test_a_runtime_of_ones_own_names_a_queue() -> None:
 
 
 async def test_what_the_cache_knows_is_not_read() -> None:
-    """A runtime of the cluster, or any where the TrainJob has a label."""
+    """A runtime of the cluster, or any where what the TrainJob says of queues stays the same."""
     async with judging() as (asked, there):
         asked.cache.put_runtime(slim({}, key=OWN))
         await ask(asked, submitted())
-        await ask(asked, submitted({QUEUE: "a"}, own=True))
         await ask(
             asked,
             submitted({QUEUE: "a"}, own=True, suspend=True),
@@ -269,7 +209,11 @@ UNREAD: list[Case[tuple[Permission, Obj], Said]] = [
     Case("enforced", ("enforce", submitted(own=True)), Said(503, f"{UNREADABLE}; try again", [])),
     Case("told", ("warn", submitted(own=True)), Said(0, "", [UNREADABLE])),
     Case("off", ("off", submitted(own=True)), Said(0, "", [])),
-    Case("with a label", ("enforce", submitted({QUEUE: "a"}, own=True)), Said(0, "", [])),
+    Case(
+        "with a label",
+        ("enforce", submitted({QUEUE: "a"}, own=True)),
+        Said(503, f"{UNREADABLE}; try again", []),
+    ),
 ]
 
 
@@ -287,8 +231,7 @@ async def test_a_runtime_that_the_cache_lacks_is_read() -> None:
     """Whichever the switch: it may ask for two schedulers."""
     there = Elsewheres()
     there.runtimes[TORCH] = runtime(policy={"volcano": {}})
-    live = Elsewhere(there.runtime, there.may_use)
-    async with serving(live=live) as asked:
+    async with serving(live=there.live) as asked:
         said = await ask(asked, submitted({QUEUE: "a"}))
 
         assert (said.code, there.reads) == (422, [TORCH])
@@ -306,19 +249,31 @@ async def test_who_sends_it_must_be_said(who: Any) -> None:
         assert there.wishes == []
 
 
-async def test_a_mistake_of_ours_keeps_nobody_back() -> None:
-    """Not even where queues are enforced; the log has it whole."""
+MISTAKE = "its log says why"
+UNDECIDED = Said(503, f"trainer-kai failed to decide about this TrainJob; {MISTAKE}", [])
+UNSEEN = Said(0, "", [f"trainer-kai failed to look at this object; {MISTAKE}"])
+MISTAKES: list[Case[tuple[Permission, Obj | None], Said]] = [
+    Case("told", ("warn", None), UNSEEN),
+    Case("enforced", ("enforce", None), UNDECIDED),
+    Case("enforced, and it is there", ("enforce", submitted(suspend=True)), UNSEEN),
+]
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=ids)
+async def test_a_mistake_of_ours(case: Case[tuple[Permission, Obj | None], Said]) -> None:
+    """It lets nobody in unseen, and keeps back nobody who is there; the log has it whole."""
 
     async def broken(_: Wish) -> bool:
         raise ZeroDivisionError
 
-    live = Elsewhere(Elsewheres().runtime, broken)
-    async with serving(live=live, strictness=Strictness(BUNDLED, "enforce")) as asked:
+    permission, old = case.given
+    live = Elsewheres().live._replace(may_use=broken)
+    async with serving(live=live, strictness=Strictness(BUNDLED, permission)) as asked:
         asked.cache.put_runtime(slim({}))
         with capture_logs() as logs:
-            said = await ask(asked, submitted({QUEUE: "a"}))
+            said = await ask(asked, submitted({QUEUE: "a"}), old)
 
-        assert said == Said(0, "", ["trainer-kai failed to look at this object; its log says why"])
+        assert said == case.want
         assert asked.count("admission_reviews_total", kind="trainjob", outcome="failed") == 1
     assert [it["event"] for it in logs] == ["review failed"]
 

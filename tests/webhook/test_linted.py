@@ -6,9 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.case import Case, ids
+from tests.webhook.judging import Said, ask
 from tests.webhook.objects import BUNDLED, QUEUE, Obj
 from tests.webhook.serving import Asked, serving
-from tests.webhook.test_judge import Said, ask
 from tests.webhook.trainjobs import TORCH, patch, slim, submitted
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.meta import Key

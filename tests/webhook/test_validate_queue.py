@@ -18,7 +18,8 @@ from tests.webhook.trainjobs import (
     the,
     tree,
 )
-from webhook.validate_trainjob import Known, Wanted
+from webhook.resolved import Wanted
+from webhook.validate_trainjob import Known
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 PATCH = "spec.runtimePatches[0].trainingRuntimeSpec.template"
@@ -110,72 +111,92 @@ def test_the_queue_that_is_named(case: Case[Given, Any]) -> None:
 FIELD = runtime(policy={"kaiScheduler": {"queue": "r"}})
 JOBSET_LABEL = runtime(labels={QUEUE: "j"})
 POD_LABEL = runtime(job("a"), job("node", labels={QUEUE: "p"}))
+OF_PODS = f"{PATCH}.spec.replicatedJobs[0].template.spec.template.metadata.labels[{QUEUE}]"
+_POD_X = job("node", labels={QUEUE: "x"})
 WHOSE = [
-    Case("his label", Given(submitted({QUEUE: "a"})), Wanted("a", LABEL)),
-    Case("his label over all", Given(submitted({QUEUE: "a"}), known(FIELD)), Wanted("a", LABEL)),
-    Case("nobody's", Given(submitted()), None),
-    Case("the namespace's", Given(submitted(), known(namespace={QUEUE: "n"})), None),
-    Case("the field of a runtime of the cluster", Given(submitted(), known(FIELD)), None),
-    Case("its template", Given(submitted(), known(JOBSET_LABEL)), None),
-    Case("its pods", Given(submitted(), known(POD_LABEL)), None),
+    Case("his label", Given(submitted({QUEUE: "a"})), [Wanted("a", LABEL)]),
+    Case("his label over all", Given(submitted({QUEUE: "a"}), known(FIELD)), [Wanted("a", LABEL)]),
+    Case("nobody's", Given(submitted()), []),
+    Case("the namespace's", Given(submitted(), known(namespace={QUEUE: "n"})), []),
+    Case("the field of a runtime of the cluster", Given(submitted(), known(FIELD)), []),
+    Case("its template", Given(submitted(), known(JOBSET_LABEL)), []),
+    Case("its pods", Given(submitted(), known(POD_LABEL)), []),
     Case(
         "the field of his own runtime",
         Given(submitted(own=True), known(FIELD)),
-        Wanted("r", "spec.runtimeRef"),
+        [Wanted("r", "spec.runtimeRef")],
     ),
     Case(
         "the template of his own runtime",
         Given(submitted(own=True), known(JOBSET_LABEL)),
-        Wanted("j", "spec.runtimeRef"),
+        [Wanted("j", "spec.runtimeRef")],
     ),
     Case(
         "the pods of his own runtime",
         Given(submitted(own=True), known(POD_LABEL)),
-        Wanted("p", "spec.runtimeRef"),
+        [Wanted("p", "spec.runtimeRef")],
     ),
     Case(
         "a patch of the JobSet",
         Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), known(JOBSET_LABEL)),
-        Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]"),
+        [Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]")],
     ),
     Case(
         "the last of two patches",
         Given(submitted(runtimePatches=[patch(labels={QUEUE: it}) for it in "xy"])),
-        Wanted("y", f"{PATCH.replace('0', '1')}.metadata.labels[{QUEUE}]"),
+        [Wanted("y", f"{PATCH.replace('0', '1')}.metadata.labels[{QUEUE}]")],
     ),
     Case(
         "a patch of pods",
         Given(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))])),
-        Wanted(
-            "x",
-            f"{PATCH}.spec.replicatedJobs[0].template.spec.template.metadata.labels[{QUEUE}]",
-        ),
+        [Wanted("x", OF_PODS)],
     ),
     Case(
         "a patch of pods that nobody makes",
         Given(submitted(runtimePatches=[patch(pod_patch("other", labels={QUEUE: "x"}))])),
-        None,
+        [],
+    ),
+    Case(
+        "pods of a patch beside a label",
+        Given(submitted({QUEUE: "a"}, runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))])),
+        [Wanted("a", LABEL), Wanted("x", OF_PODS)],
+    ),
+    Case(
+        "pods of a patch beside the runtime's field",
+        Given(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), known(FIELD)),
+        [Wanted("x", OF_PODS)],
+    ),
+    Case(
+        "pods of his own runtime beside its field",
+        Given(submitted(own=True), known(runtime(_POD_X, policy={"kaiScheduler": {"queue": "r"}}))),
+        [Wanted("r", "spec.runtimeRef"), Wanted("x", "spec.runtimeRef")],
+    ),
+    Case(
+        "pods of a runtime of the cluster beside a label",
+        Given(submitted({QUEUE: "a"}), known(runtime(_POD_X))),
+        [Wanted("a", LABEL)],
     ),
     Case(
         "a patch that the runtime's field outranks",
         Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), known(FIELD)),
-        None,
+        [],
     ),
 ]
 
 
 @pytest.mark.parametrize("case", WHOSE, ids=ids)
-def test_whose_choice_it_is(case: Case[Given, Wanted | None]) -> None:
+def test_whose_choice_it_is(case: Case[Given, list[Wanted]]) -> None:
     """A person answers for what he can write: TrainJobs, and runtimes of his namespace."""
     found = the(case.given)
 
-    assert (found.wanted, found.is_unsure) == (case.want, False)
+    assert (found.wanted, found.is_unsure) == (tuple(case.want), False)
 
 
 UNREAD = Known(None, {}, tree())
+ASLEEP_OWN = submitted({QUEUE: "a"}, own=True, suspend=True)
 UNSURE = [
     Case("a runtime of his own", submitted(own=True), True),
-    Case("one of his own, and a label", submitted({QUEUE: "a"}, own=True), False),
+    Case("one of his own, and a label", submitted({QUEUE: "a"}, own=True), True),
     Case("one of his own, and an empty label", submitted({QUEUE: ""}, own=True), True),
     Case("one of the cluster", submitted(), False),
 ]
@@ -183,8 +204,42 @@ UNSURE = [
 
 @pytest.mark.parametrize("case", UNSURE, ids=ids)
 def test_a_runtime_that_cannot_be_read(case: Case[Obj, bool]) -> None:
-    """It may name a queue, unless the TrainJob does."""
+    """It may name a queue: beside a label of the TrainJob, for pods."""
     assert judged(case.given, UNREAD).is_unsure == case.want
+
+
+def test_what_a_patch_says_of_pods_counts_without_the_runtime() -> None:
+    """Whether they will be made is not known; that they would be in that queue is."""
+    found = judged(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), UNREAD)
+
+    assert (found.wanted, found.is_unsure) == ((Wanted("x", OF_PODS),), False)
+
+
+# what it was -> whether the runtime decides now
+UNREAD_LATER = [
+    Case(
+        "a label that is new", (submitted({QUEUE: "b"}, own=True, suspend=True), ASLEEP_OWN), False
+    ),
+    Case("no label any more", (submitted(own=True, suspend=True), ASLEEP_OWN), True),
+    Case(
+        "a patch that says nothing of queues",
+        (submitted(own=True, runtimePatches=[patch(annotations={"x": "y"})]), submitted(own=True)),
+        False,
+    ),
+    Case(
+        "pods of a queue",
+        (submitted(own=True, runtimePatches=[patch(_POD_X)]), submitted(own=True)),
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", UNREAD_LATER, ids=ids)
+def test_a_runtime_that_is_gone_stops_nobody_else(case: Case[tuple[Obj, Obj], bool]) -> None:
+    """Kueue suspends with a patch; that says nothing of queues."""
+    obj, old = case.given
+
+    assert judged(obj, UNREAD, old).is_unsure == case.want
 
 
 def test_an_unread_runtime_is_not_taken_for_one_that_names_nothing() -> None:
@@ -197,30 +252,35 @@ def test_an_unread_runtime_is_not_taken_for_one_that_names_nothing() -> None:
 ASLEEP_A = submitted({QUEUE: "a"}, suspend=True)
 RUNS_A, RUNS_B = submitted({QUEUE: "a"}), submitted({QUEUE: "b"})
 LATER = [
-    Case("while it runs", Given(RUNS_B, old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], Wanted("b", LABEL))),
     Case(
-        "taken away while it runs", Given(submitted(), old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], None)
+        "while it runs", Given(RUNS_B, old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], [Wanted("b", LABEL)])
     ),
-    Case("suspended before", Given(RUNS_B, old=ASLEEP_A), ([], Wanted("b", LABEL))),
-    Case("suspended with it", Given(ASLEEP_A, old=RUNS_B), ([], Wanted("a", LABEL))),
-    Case("suspended", Given(ASLEEP_A, old=RUNS_A), ([], None)),
-    Case("resumed", Given(RUNS_A, old=ASLEEP_A), ([], None)),
+    Case("taken away while it runs", Given(submitted(), old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], [])),
+    Case("suspended before", Given(RUNS_B, old=ASLEEP_A), ([], [Wanted("b", LABEL)])),
+    Case("suspended with it", Given(ASLEEP_A, old=RUNS_B), ([], [Wanted("a", LABEL)])),
+    Case("suspended", Given(ASLEEP_A, old=RUNS_A), ([], [])),
+    Case("resumed", Given(RUNS_A, old=ASLEEP_A), ([], [])),
     Case(
         "a label of what it was anyway",
         Given(submitted({QUEUE: "default-queue"}), old=submitted()),
-        ([], None),
+        ([], []),
     ),
     Case(
         "a patch by a controller",
         Given(submitted({QUEUE: "a"}, runtimePatches=[patch()]), old=ASLEEP_A),
-        ([], None),
+        ([], []),
+    ),
+    Case(
+        "pods that name another, of what it names anyway",
+        Given(submitted({QUEUE: "a"}, runtimePatches=[patch(_POD_X)], suspend=True), old=ASLEEP_A),
+        ([], [Wanted("x", OF_PODS)]),
     ),
     Case(
         "a patch that names one",
         Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), old=submitted()),
         (
             [f"{PATCH}.metadata.labels[{QUEUE}]: {ASLEEP}"],
-            Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]"),
+            [Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]")],
         ),
     ),
 ]
@@ -231,4 +291,4 @@ def test_a_queue_changes_only_while_suspended(case: Case[Given, Any]) -> None:
     """And only who changes it answers for it."""
     found = the(case.given)
 
-    assert (said(found)[0], found.wanted) == case.want
+    assert (said(found)[0], list(found.wanted)) == case.want
