@@ -1,7 +1,8 @@
 """The Deployments on a real API server: taken as they are, and their pods let in."""
 
 import copy
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
@@ -12,8 +13,18 @@ from e2e.front.install import BUDGETS, DEPLOYMENTS, MANIFESTS, apply, build
 from trainer_kai.config import load
 from trainer_kai.settings import PROCESSES
 
-OVERLAYS: Final = ("default", "external-kai", "opt-in")
-MODES: Final = {"default": "bundled", "external-kai": "external", "opt-in": "bundled"}
+OVERLAYS: Final = ("default", "external-kai", "opt-in", "cert-manager", "enforce-queues")
+EXTERNAL: Final = "external-kai"
+ASKS: Final = ("queue_permission", "admission.unknown_queue", "tls.source")
+TOLD: Final = ("warn", "warn", "self-managed")
+# what of ASKS each process that has such a setting is told
+CHOSEN: Final = {
+    "default": {"webhook": TOLD, "scheduler": ("warn",)},
+    "external-kai": {"webhook": TOLD},
+    "opt-in": {"webhook": TOLD, "scheduler": ("warn",)},
+    "cert-manager": {"webhook": ("warn", "warn", "cert-manager"), "scheduler": ("warn",)},
+    "enforce-queues": {"webhook": ("enforce", "deny", "self-managed"), "scheduler": ("enforce",)},
+}
 
 
 async def of_kind(overlay: str, *kinds: str) -> list[Obj]:
@@ -50,15 +61,41 @@ async def test_their_pods_are_let_into_a_restricted_namespace(installed: Cluster
 @pytest.mark.parametrize("overlay", OVERLAYS)
 async def test_all_processes_are_told_the_same_mode(overlay: str) -> None:
     """Beside a KAI another one than without, and there is no scheduler there."""
+    found = {name: it.mode for name, it in (await _settings(overlay)).items()}
+
+    external = {"scheduler"} if overlay == EXTERNAL else set()
+    mode = "external" if external else "bundled"
+    assert found == dict.fromkeys(PROCESSES.keys() - external, mode)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+async def test_what_an_overlay_chooses_is_what_processes_read(overlay: str) -> None:
+    """Whoever enforces queues does so at both doors."""
+    settings = await _settings(overlay)
+    found = {name: tuple(_asked(it)) for name, it in settings.items()}
+
+    assert {name: said for name, said in found.items() if said} == CHOSEN[overlay]
+
+
+async def _settings(overlay: str) -> dict[str, Any]:
+    """Return what each process of an overlay reads of what it is told."""
     found = {}
     for deployment in await of_kind(overlay, DEPLOYMENTS.kind):
         [container] = deployment["spec"]["template"]["spec"]["containers"]
         environ = {it["name"]: it["value"] for it in container.get("env", ())}
         name = deployment["metadata"]["name"].removeprefix("trainer-kai-")
-        found[name] = load(PROCESSES[name], container["command"][3:], environ).mode
+        found[name] = load(PROCESSES[name], container["command"][3:], environ)
+    return found
 
-    external = {"scheduler"} if MODES[overlay] == "external" else set()
-    assert found == dict.fromkeys(PROCESSES.keys() - external, MODES[overlay])
+
+def _asked(settings: Any) -> Iterator[str]:
+    """Yield those of ASKS that there are."""
+    for path in ASKS:
+        value = settings
+        for part in path.split("."):
+            value = getattr(value, part, None)
+        if value is not None:
+            yield value
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
