@@ -107,9 +107,9 @@ def mutate_jobset(case: Reviewed, facts: Facts, rules: Rules) -> Answer:
         return Answer(refusal=too_many) if case.is_create else Answer(warnings=(too_many.message,))
     owned = Owned(case.tree["metadata"])
     asked = _asked(case, facts, owned)
-    choice = choose(asked, rules.default_queue)
     if case.old is not None and not _is_suspended(case.jobset, case.old):
-        return put_back(case.jobset, case.old, case.tree, choice)
+        return put_back(case.jobset, case.old, case.tree)
+    choice = choose(asked, rules.default_queue)
     if case.is_create:
         verdict = _refused(case, asked, choice, rules)
         if verdict is not None:

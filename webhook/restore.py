@@ -3,7 +3,7 @@
 Trainer may apply a JobSet once more right after it made it, before it sees that there is one. Its
 own labels come back then, where ours outranked them: the JobSet would be of another queue than its
 pods, and for a changed template JobSet would refuse the whole. So what was there is put back. The
-queue is not chosen again: while a JobSet runs it stays where it is.
+queue is not chosen again, whoever relabels the JobSet: while it runs it stays where it was asked for.
 
 JobSet fills in, when one is made, what becomes of the volume claims at its end, and then lets
 nobody change that; Trainer applies the JobSet without it when a TrainJob is suspended or resumed,
@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import GANG, QUEUE
-from trainer_kai.policy.queues import Choice, Source
 from webhook.patch import Draft, Steps
 from webhook.review import Answer
 
@@ -35,11 +34,11 @@ def has_lost(jobset: JobSet, old: JobSet) -> bool:
     return is_moved or any(_changed(jobset, old)) or any(_lost_claims(jobset, old))
 
 
-def put_back(jobset: JobSet, old: JobSet, tree: Any, choice: Choice) -> Answer:
-    """Write what was there: the queue where it outranks the JobSet's own label, and the marks."""
+def put_back(jobset: JobSet, old: JobSet, tree: Any) -> Answer:
+    """Write what was there: the queue and the marks."""
     draft = Draft(tree)
     queue = old.metadata.labels.get(QUEUE)
-    if queue and choice.source in {Source.TRAINJOB, Source.RUNTIME}:
+    if queue:
         draft.set((*_LABELS, QUEUE), queue)
     for number, name, value in _changed(jobset, old):
         steps = (*pod_template(number), *_LABELS, name)

@@ -229,9 +229,14 @@ KEPT = [
         Written("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
-        "nothing outranks a label that somebody changes on the JobSet",
+        "a label that somebody changes on the JobSet, which nothing outranks",
         Update(RUNNING, changed(RUNNING, {}, {QUEUE: "x"})),
-        Written("x", MARKED, {"node": (KAI, "t", "Main")}),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+    ),
+    Case(
+        "a label that somebody takes from the JobSet",
+        Update(RUNNING, changed(RUNNING, {}, {QUEUE: None})),
+        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "only the label of the JobSet",
