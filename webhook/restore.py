@@ -3,7 +3,8 @@
 Trainer may apply a JobSet once more right after it made it, before it sees that there is one. Its
 own labels come back then, where ours outranked them: the JobSet would be of another queue than its
 pods, and for a changed template JobSet would refuse the whole. So what was there is put back. The
-queue is not chosen again, whoever relabels the JobSet: while it runs it stays where it was asked for.
+queue is not chosen again, whoever relabels the JobSet: while it runs it stays where it was asked
+for.
 
 JobSet fills in, when one is made, what becomes of the volume claims at its end, and then lets
 nobody change that; Trainer applies the JobSet without it when a TrainJob is suspended or resumed,

@@ -14,7 +14,14 @@ from e2e.cluster.resources import Obj, namespace
 from e2e.front.install import install
 from e2e.manifests.test_reach import OURS, jobset
 from tests.support.case import Case, ids
-from trainer_kai.api.names import COSCHEDULING_GROUP, INJECT, QUEUE, SCHEDULER_NAME, VOLCANO_GROUP
+from trainer_kai.api.names import (
+    COSCHEDULING_GROUP,
+    INJECT,
+    JOBSET_CONTROLLER,
+    QUEUE,
+    SCHEDULER_NAME,
+    VOLCANO_GROUP,
+)
 
 OTHER: Final = "default-scheduler"
 TEAM: Final = "with-a-queue"
@@ -35,9 +42,11 @@ def template(scheduler: str = "", queue: str = "", **metadata: Any) -> Obj:
     return {"spec": spec, **({"metadata": metadata} if metadata else {})}
 
 
-def of_trainjob(*templates: Obj, queue: str = "", where: str = TEAM) -> Obj:
+def of_trainjob(*templates: Obj, queue: str = "", where: str = TEAM, manager: str = "") -> Obj:
     """Return a JobSet of a TrainJob."""
     made = jobset("one", OURS, where)
+    if manager:
+        made["spec"]["managedBy"] = manager
     if queue:
         made["metadata"]["labels"] = {QUEUE: queue}
     made["spec"]["replicatedJobs"] = [
@@ -88,6 +97,16 @@ CASES: Final = [
         "so does what coscheduling has marked",
         of_trainjob(template(labels={COSCHEDULING_GROUP: "one"})),
         [("", "")],
+    ),
+    Case(
+        "one that is run elsewhere stays as it is",
+        of_trainjob(template(), manager="kueue.x-k8s.io/multikueue"),
+        [("", "")],
+    ),
+    Case(
+        "one whose manager is named, and the usual one",
+        of_trainjob(template(), manager=JOBSET_CONTROLLER),
+        [(SCHEDULER_NAME, "of-the-namespace")],
     ),
     Case(
         "a JobSet of nobody is not ours",

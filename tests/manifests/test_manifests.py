@@ -188,12 +188,13 @@ def test_the_policy_selects_as_the_webhook_does() -> None:
     [binding] = objects("MutatingAdmissionPolicyBinding")
     hook = webhook("jobset-create.trainer-kai.dev")
     matched = policy["spec"]["matchConstraints"]
-    owned, others = policy["spec"]["matchConditions"]
+    owned, here, others = policy["spec"]["matchConditions"]
 
     assert binding["spec"] == {"policyName": policy["metadata"]["name"]}
     assert matched["namespaceSelector"] == hook["namespaceSelector"]
     assert matched["resourceRules"] == hook["rules"]
     assert f"startsWith('{names.TRAINER}/')" in owned["expression"]
+    assert f"in ['', '{names.JOBSET_CONTROLLER}']" in here["expression"]
     for name in (names.COSCHEDULING_GROUP, names.VOLCANO_GROUP):
         assert f"'{name}' in " in others["expression"]
     [filled, _] = policy["spec"]["mutations"]
