@@ -26,6 +26,8 @@ from trainer_kai.policy.queues import Asked, Choice, Source, choose
 from trainer_kai.policy.units import Outline, Unit
 from webhook.cache import TrainJob as KnownTrainJob
 from webhook.mutate_jobset import Facts, mutate_jobset, read_jobset
+from webhook.queuetree import QueueTree
+from webhook.resolved import LABEL
 from webhook.review import Answer, Kind, Request
 
 __all__ = ["Preview", "Row", "Surroundings", "admitted", "preview", "preview_jobset"]
@@ -134,13 +136,26 @@ def preview(job: TrainJob, runtime: Runtime, around: Surroundings) -> Preview:
         kind="TrainJob",
         key=job.metadata.key,
         runtime=f"{reference.kind} {reference.name}",
-        findings=(*built.faults, *notes, *found.findings, *_new(linted)),
+        findings=(*built.faults, *notes, *found.findings, *_new(linted), *_missing(found, around)),
     )
 
 
 def _new(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield what nobody else tells."""
     return (finding for finding in findings if finding.code not in _TOLD)
+
+
+def _missing(found: Preview, around: Surroundings) -> Iterator[Finding]:
+    """Yield why no workload can be in a queue, as admission does where all queues are known."""
+    tree = QueueTree()
+    for name, spec in (around.bounds.queues or {}).items():
+        tree.put(name, spec.parent_queue)
+    if around.bounds.queues:
+        tree.all_listed()
+    lack = tree.lack(found.queue.queue)
+    if lack and found.rows:
+        source = found.queue.source.value
+        yield Finding(LABEL, f"{source} is {found.queue.queue!r}, and {lack}")
 
 
 def _built(job: TrainJob, runtime: Runtime, around: Surroundings) -> _Built:
@@ -161,7 +176,7 @@ def preview_jobset(jobset: JobSet, around: Surroundings) -> Preview:
     found = _preview(jobset, around, _asked(jobset, around, None, ""))
     if is_ours(jobset):
         linted = lint_jobset(jobset, found.queue.queue, _rules(around), around.bounds)
-        return found._replace(findings=(*found.findings, *_new(linted)))
+        return found._replace(findings=(*found.findings, *_new(linted), *_missing(found, around)))
     manager = jobset.spec.managed_by
     is_marked = jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
     told = (

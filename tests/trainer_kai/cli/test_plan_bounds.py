@@ -35,6 +35,7 @@ def trainjob() -> dict[str, Any]:
     }
 
 
+QUEUE_IS = "note: metadata.labels[kai.scheduler/queue]: the TrainJob's label is 'team-a', and "
 # Objects beside it -> exit code, and what is told below the table.
 BOUNDS: list[Case[list[dict[str, Any]], tuple[int, list[str]]]] = [
     Case("nothing to compare it with", [], (0, [])),
@@ -48,6 +49,13 @@ BOUNDS: list[Case[list[dict[str, Any]], tuple[int, list[str]]]] = [
         "a limit",
         [queue("team-a", limit=16)],
         (1, ["never runs: spec.trainer.numNodes: what starts together asks for 32 GPU, and queue"]),
+    ),
+    Case("the queue, and others", [queue("team-a"), queue("team-b")], (0, [])),
+    Case("another queue", [queue("team-b")], (0, [f"{QUEUE_IS}there is no such queue"])),
+    Case(
+        "a queue with others below it",
+        [queue("team-a"), queue("below", parent="team-a")],
+        (0, [f"{QUEUE_IS}that queue has others below it: name one of those (below)"]),
     ),
     Case(
         "another priority class",
