@@ -2,10 +2,9 @@
 
 Whoever is first wins, and the others take what he wrote. What is not ours is never overwritten: not
 a Secret of somebody else, not the webhooks of another Service. Where somebody else keeps writing to
-what we keep, we stop after a few times and say so, for else both would go on for ever.
+what we keep, we stop for a while after a few times and say so, for else both would go on for ever.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -23,7 +22,8 @@ from webhook.trust import look
 
 __all__ = ["SelfManaged"]
 
-_TURNS: Final = 3  # so often what somebody else wrote is replaced
+_TURNS: Final = 3  # so often what somebody else wrote is replaced,
+_FORGOTTEN_S: Final = 3600.0  # within such a time: who has stopped since is no contestant
 
 
 class _Since(NamedTuple):
@@ -52,7 +52,7 @@ class SelfManaged:
         self._blamed: Content | None = None
         self._since: _Since | None = None
         self._told: dict[str, bytes] = {}  # what each configuration was told or seen to have
-        self._lost: Counter[str] = Counter()  # how often somebody else replaced what we wrote
+        self._lost: dict[str, list[float]] = {}  # when somebody else replaced what we wrote
 
     async def turn(self, asked: Sequence[Asked] | None) -> Offer:
         """Take one step, and return the certificate of the Secret."""
@@ -95,7 +95,7 @@ class SelfManaged:
             await self._stored.write(content, found)
         except Conflict:
             return Offer(None, again=True)
-        self._wrote = content
+        self._wrote, self._blamed = content, None
         said = {"step": step.do.value, "why": step.why}
         self._log.info("certificate written", secret_name=str(self._stored.secret_key), **said)
         return Offer(None, again=True)
@@ -105,7 +105,7 @@ class SelfManaged:
         trouble = ""
         for one in asked:
             operations = publication(one, content.authorities, self._hosts)
-            if self._lost[str(one)] > _TURNS:
+            if one.names_somebody and self._is_losing(str(one)):
                 advice = "stop that, or name another one by tls.configuration_name"
                 trouble = f"somebody else writes another authority into {one}: {advice}"
             elif operations:
@@ -125,7 +125,7 @@ class SelfManaged:
             if one not in lacking:
                 self._told[name] = content.authorities
             elif self._told.pop(name, b"") == content.authorities and one.names_somebody:
-                self._lost[name] += 1
+                self._lose(name)
         what = content.authorities, content.certificate
         now_s = self._clock.monotonic_s()
         if lacking:
@@ -138,6 +138,15 @@ class SelfManaged:
     def _is_contested(self, content: Content) -> bool:
         """Say whether what we wrote was replaced too often by what will not do."""
         if self._wrote is not None and content not in (self._wrote, self._blamed):
-            self._lost["Secret"] += 1
+            self._lose("Secret")
             self._blamed = content
-        return self._lost["Secret"] > _TURNS
+        return self._is_losing("Secret")
+
+    def _lose(self, name: str) -> None:
+        self._lost.setdefault(name, []).append(self._clock.monotonic_s())
+
+    def _is_losing(self, name: str) -> bool:
+        """Say whether what we wrote was replaced too often of late."""
+        since_s = self._clock.monotonic_s() - _FORGOTTEN_S
+        self._lost[name] = [at_s for at_s in self._lost.get(name, ()) if at_s > since_s]
+        return len(self._lost[name]) > _TURNS
