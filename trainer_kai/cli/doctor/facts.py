@@ -4,7 +4,7 @@ Objects that have no struct of ours are as the API server wrote them: `at` walks
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from trainer_kai.api.lease import Lease
@@ -88,6 +88,12 @@ class Facts(NamedTuple):
     classes: Fact[Sequence[str]] = NOT_ASKED
     gpu_nodes: Fact[tuple[int, int]] = NOT_ASKED  # those that have GPUs, and all
     kueues: Fact[Sequence[str]] = NOT_ASKED  # TrainJobs that name a queue of Kueue
+
+    @property
+    def server_now(self) -> datetime:
+        """Return what the API server's clock says, or ours where that did not show."""
+        skew_s = 0.0 if isinstance(self.skew_s, Unread) else self.skew_s
+        return self.now + timedelta(seconds=skew_s)
 
 
 def at(obj: Any, *steps: str) -> Any:

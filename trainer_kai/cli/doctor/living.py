@@ -40,7 +40,9 @@ _SHARED: Final = {  # settings that all have to be told alike, and what they are
     "MODE": "bundled",
     "SCHEDULER_NAME": SCHEDULER_NAME,
     "DEFAULT_QUEUE": DEFAULT_QUEUE,
+    "QUEUE_PERMISSION": "warn",
 }
+_NOT_TOLD: Final = {"QUEUE_PERMISSION": _PODGROUPER}  # it has no such setting
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
 
@@ -52,19 +54,23 @@ def check_processes(facts: Facts) -> Iterator[Finding]:
     missing = [name for name in facts.manifests.deployments if name not in found]
     if SCHEDULER in missing and has_kai(facts):
         missing.remove(SCHEDULER)
-    short = [f"{name_of(it)} has {_ready(it)} of {_wanted(it)} ready" for it in ours if _lags(it)]
-    dead = [name_of(it) for it in ours if _wanted(it) and not _ready(it)]
+    short = [_told(it) for it in ours if _lags(it)]
+    old = [name_of(it) for it in ours if not _lags(it) and _is_stuck(it)]
+    dead = [_told(it) for it in ours if not _ready(it) and (_wanted(it) or not has_kai(facts))]
     images = {image for it in ours for image in _images(it)}
     if not ours:
         yield ok(check, f"none in {facts.site.namespace}: they run elsewhere, if at all")
     elif dead:
         right = "kubectl describe and kubectl logs of their pods say what is in the way"
-        yield fault(check, listed(short), right)
+        yield fault(check, listed(dead), right)
     elif missing:
         right = "the overlay, applied again, unless they run elsewhere"
         yield warning(check, f"there is no Deployment {listed(missing)}", right)
     elif short:
         yield warning(check, listed(short), "all replicas: the next one to go is missed")
+    elif old:
+        right = "kubectl rollout status says what is in the way of the new pods"
+        yield warning(check, f"{listed(old)} runs in pods of an older version", right)
     elif len(images) > 1:
         yield warning(check, f"they run {listed(sorted(images))}", "one image for all")
     else:
@@ -77,7 +83,11 @@ def check_mode(facts: Facts) -> Iterator[Finding]:
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
     told = {name_of(it): settings_of(it) for it in deployments if _is_ours(it, facts)}
     for name, usual in _SHARED.items():
-        values = {who: settings.get(name, usual) for who, settings in told.items()}
+        values = {
+            who: settings.get(name, usual)
+            for who, settings in told.items()
+            if who != _NOT_TOLD.get(name)
+        }
         if len(set(values.values()) - {ELSEWHERE}) > 1:
             said = listed(f"{value} to {who}" for who, value in sorted(values.items()))
             yield fault(check, f"TRAINER_KAI_{name} is {said}", "the same for all of them")
@@ -178,16 +188,11 @@ def _is_alive(lease: Lease, facts: Facts) -> bool:
         return False
     if lease.metadata.uid in facts.renewed:
         return True
-    return bool(lease.spec.renew_time) and not is_doubtful(lease, _server_now(facts))
+    return bool(lease.spec.renew_time) and not is_doubtful(lease, facts.server_now)
 
 
 def _alive(name: str, facts: Facts) -> bool:
     return any(it.metadata.name == name and _is_alive(it, facts) for it in known(facts.leases))
-
-
-def _server_now(facts: Facts) -> datetime:
-    skew_s = 0.0 if isinstance(facts.skew_s, Unread) else facts.skew_s
-    return facts.now + timedelta(seconds=skew_s)
 
 
 def _ahead(facts: Facts, now: datetime) -> Mapping[str, float]:
@@ -211,7 +216,7 @@ def _ago(lease: Lease, facts: Facts) -> str:
     renewed = _time(lease.spec.renew_time)
     if renewed is None:
         return "ever"
-    seconds = (_server_now(facts) - renewed).total_seconds()
+    seconds = (facts.server_now - renewed).total_seconds()
     return f"for {seconds:.0f} s" if seconds < 600 else f"since {lease.spec.renew_time}"
 
 
@@ -238,6 +243,16 @@ def _ready(deployment: Obj) -> int:
 
 def _lags(deployment: Obj) -> bool:
     return _ready(deployment) < _wanted(deployment)
+
+
+def _told(deployment: Obj) -> str:
+    return f"{name_of(deployment)} has {_ready(deployment)} of {_wanted(deployment)} ready"
+
+
+def _is_stuck(deployment: Obj) -> bool:
+    """Say whether the pods that are ready are of an older version."""
+    updated = at(deployment, "status", "updatedReplicas")
+    return updated is not None and int(updated) < _wanted(deployment)
 
 
 def _images(deployment: Obj) -> Iterator[str]:

@@ -6,7 +6,6 @@ from typing import Any, Final
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
-    DEFAULT_SCHEDULER,
     GANG,
     INJECT,
     KAI_PREFIX,
@@ -122,7 +121,7 @@ def check_foreign_pod(facts: Facts) -> Iterator[Finding]:
     name = at(got, "spec", "schedulerName")
     names = [*labels_of(got), *labels_of(got, "annotations")]
     touched = [f"{it} is set" for it in names if it.startswith(_OURS)]
-    if name != DEFAULT_SCHEDULER:
+    if name == facts.site.scheduler_name:
         touched.append(f"its scheduler is {name}")
     if touched:
         right = "no policy or webhook that writes this on pods that nobody gave to us"

@@ -106,17 +106,17 @@ def check_certificate(facts: Facts) -> Iterator[Finding]:
 
 def _dates(facts: Facts, shown: _Shown) -> Finding:
     check, right = "certificate", _RESTART if shown.is_own else _RENEW
-    every = _dated(facts, shown)
-    over = [it for it in every if not _is_valid(it, facts.now)]
+    now, every = facts.server_now, _dated(facts, shown)
+    over = [it for it in every if not _is_valid(it, now)]
     unnamed = [] if answered(facts) else sorted(_hosts(facts) - _names(shown.leaf))
     ends = min(it.not_valid_after_utc for it in every)
     if over:
-        is_so = f"it is good {_span(over[0])} only, and it is {facts.now:%F}"
+        is_so = f"it is good {_span(over[0])} only, and it is {now:%F}"
         return fault(check, is_so, right)
     if unnamed:
         is_so = f"it does not name {listed(unnamed)}, as the webhook is called"
         return fault(check, is_so, right)
-    if any(_is_late(it, facts.now) for it in every):
+    if any(_is_late(it, now) for it in every):
         is_so = f"it ends on {ends:%F}, and should have been renewed"
         return warning(check, is_so, right)
     kind = "made by the webhook" if shown.is_own else "made by others"

@@ -38,6 +38,19 @@ def led(*leases: Lease, renewed: str = "", **fields: Any) -> Facts:
     return facts(leases=leases, renewed=frozenset({f"trainer-kai/{renewed}"}), **fields)
 
 
+def scaled(replicas: int = 2, ready: int = 2, updated: int = 2) -> list[Obj]:
+    """Return all Deployments, and how far that of the webhook has come."""
+    last = deployment(WEBHOOK, ready)
+    last["spec"]["replicas"] = replicas
+    last["status"]["updatedReplicas"] = updated
+    return [deployment(GROUPER), deployment(SCHEDULER), last]
+
+
+ENFORCED = [
+    deployment(GROUPER),
+    deployment(SCHEDULER),
+    deployment(WEBHOOK, TRAINER_KAI_QUEUE_PERMISSION="enforce"),
+]
 SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     Case(
         "one replica of two",
@@ -50,6 +63,16 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         ("fault", f"{SCHEDULER} has 0 of 2 ready"),
     ),
     Case(
+        "none is wanted",
+        ("processes", facts(deployments=scaled(replicas=0, ready=0))),
+        ("fault", f"{WEBHOOK} has 0 of 0 ready"),
+    ),
+    Case(
+        "an upgrade that does not get on",
+        ("processes", facts(deployments=scaled(updated=1))),
+        ("warning", f"{WEBHOOK} runs in pods of an older version"),
+    ),
+    Case(
         "one Deployment is missing",
         ("processes", facts(deployments=[deployment(GROUPER), deployment(WEBHOOK)])),
         ("warning", f"there is no Deployment {SCHEDULER}"),
@@ -58,6 +81,11 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         "settings that differ",
         ("mode", facts(deployments=TOLD_OTHERWISE)),
         ("fault", f"TRAINER_KAI_MODE is external to {GROUPER}, bundled to {SCHEDULER}"),
+    ),
+    Case(
+        "queues that are enforced at one door",
+        ("mode", facts(deployments=ENFORCED)),
+        ("fault", f"TRAINER_KAI_QUEUE_PERMISSION is warn to {SCHEDULER}, enforce to {WEBHOOK}"),
     ),
     Case(
         "two that bind",

@@ -104,6 +104,11 @@ TOLD: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         ("fault", "dry in default: its scheduler is kai-scheduler"),
     ),
     Case(
+        "one that is sent to somebody else",
+        ("a pod of others", foreign("yunikorn")),
+        ("ok", "dry in default: it is let be"),
+    ),
+    Case(
         "one that is labelled",
         ("a pod of others", foreign(labels={"kai.scheduler/queue": "a", "app": "b"})),
         ("fault", "dry in default: kai.scheduler/queue is set"),
