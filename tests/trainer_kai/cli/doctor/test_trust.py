@@ -116,6 +116,11 @@ DATED: list[Case[Facts, tuple[str, str]]] = [
         ("fault", "it is good from 2026-05-03 to 2027-05-03 only, and it is 2026-05-01"),
     ),
     Case(
+        "it has begun by the clock of the API server",
+        facts(secret=secret(make(HOSTS, NOW + timedelta(days=2))), skew_s=3 * 86400.0),
+        ("ok", "good until 2027-05-03, made by the webhook"),
+    ),
+    Case(
         "it was forgotten",
         facts(secret=secret(pair(355)), configurations=configured(pair(355).authority)),
         ("warning", "it ends on 2026-05-11, and should have been renewed"),
