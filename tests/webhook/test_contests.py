@@ -1,30 +1,11 @@
 """Somebody else writes what we keep: how long that is put right, and when it ends."""
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 
-import pytest
-import pytest_asyncio
 from structlog.testing import capture_logs
 
 from tests.support.clock import VirtualClock
 from tests.webhook.store import Replica, Store, encoded
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    """Return a clock of the test's own."""
-    return VirtualClock()
-
-
-@pytest_asyncio.fixture
-async def store() -> AsyncIterator[Store]:
-    """Return an API server with a configuration that trusts nobody yet."""
-    made = Store()
-    made.configure("", "")
-    yield made
-    for replica in made.replicas:
-        await replica.kill()
 
 
 async def test_of_two_installations_one_gives_way(clock: VirtualClock) -> None:

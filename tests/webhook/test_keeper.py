@@ -1,11 +1,9 @@
 """What is shown and when, whoever makes it; what readiness and metrics say of it."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -49,16 +47,6 @@ def weak_key() -> bytes:
 def clock() -> VirtualClock:
     """Return a clock of the test's own."""
     return VirtualClock(START)
-
-
-@pytest_asyncio.fixture
-async def store() -> AsyncIterator[Store]:
-    """Return an API server with a configuration that trusts nobody yet."""
-    made = Store()
-    made.configure("", "")
-    yield made
-    for replica in made.replicas:
-        await replica.kill()
 
 
 async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(

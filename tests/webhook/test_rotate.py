@@ -1,10 +1,8 @@
 """The Secret and the webhook configurations: whoever is first, all end with the same."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from structlog.testing import capture_logs
 
 from tests.support.clock import VirtualClock
@@ -24,22 +22,6 @@ from webhook.certs import named_in
 from webhook.trust import look
 
 NAME = f"{SECRET}/trainer-kai-webhook-tls"
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    """Return a clock of the test's own."""
-    return VirtualClock()
-
-
-@pytest_asyncio.fixture
-async def store() -> AsyncIterator[Store]:
-    """Return an API server with a configuration that trusts nobody yet."""
-    made = Store()
-    made.configure("", "")
-    yield made
-    for replica in made.replicas:
-        await replica.kill()
 
 
 async def test_the_secret_is_where_we_are(store: Store, clock: VirtualClock) -> None:

@@ -147,13 +147,14 @@ def _new(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def _missing(found: Preview, around: Surroundings) -> Iterator[Finding]:
     """Yield why no workload can be in a queue, as admission does where all queues are known."""
+    if not (around.bounds.queues and found.rows):
+        return
     tree = QueueTree()
-    for name, spec in (around.bounds.queues or {}).items():
+    for name, spec in around.bounds.queues.items():
         tree.put(name, spec.parent_queue)
-    if around.bounds.queues:
-        tree.all_listed()
+    tree.all_listed()
     lack = tree.lack(found.queue.queue)
-    if lack and found.rows:
+    if lack:
         source = found.queue.source.value
         yield Finding(LABEL, f"{source} is {found.queue.queue!r}, and {lack}")
 

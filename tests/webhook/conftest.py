@@ -1,0 +1,25 @@
+"""An API server in memory that keeps a certificate, and a clock."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.support.clock import VirtualClock
+from tests.webhook.store import Store
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """Return a clock of the test's own."""
+    return VirtualClock()
+
+
+@pytest_asyncio.fixture
+async def store() -> AsyncIterator[Store]:
+    """Return an API server with a configuration that trusts nobody yet."""
+    made = Store()
+    made.configure("", "")
+    yield made
+    for replica in made.replicas:
+        await replica.kill()
