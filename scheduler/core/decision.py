@@ -18,6 +18,7 @@ __all__ = [
     "Futile",
     "HeldUp",
     "Kept",
+    "Lack",
     "MemberNumbers",
     "Missing",
     "Move",
@@ -30,6 +31,7 @@ __all__ = [
     "Rejection",
     "Reservation",
     "Stats",
+    "Unmoved",
 ]
 
 
@@ -185,6 +187,20 @@ class HeldUp(NamedTuple):
     in_vain: Futile | None = None  # where that one cannot have it either
 
 
+class Lack(IntEnum):
+    """Why there is nothing to take back, where nobody in particular is kept from losing it."""
+
+    NOBODY = 0  # has more than it may count on
+    ROOM = 1  # is not made by what may be taken of that
+
+
+class Unmoved(IntEnum):
+    """Why nobody is moved to bring together what is in pieces."""
+
+    ACTION = 0  # it is not done
+    OFFER = 1  # nobody may be
+
+
 class Kept(NamedTuple):
     """Why nobody loses anything for a unit that may claim it."""
 
@@ -200,6 +216,9 @@ class Kept(NamedTuple):
     is_cut: bool = False  # not everybody was looked at who could lose something
     is_withheld: bool = False  # nobody was, because enough was taken for now
     is_undue: bool = False  # its queue would have more than is due to it
+    lack: Lack | None = None  # where nothing above is so
+    over: tuple[int, ...] = ()  # queues that have more than they may count on, in vain
+    unmoved: Unmoved | None = None
 
 
 NOTHING: Final = Kept()

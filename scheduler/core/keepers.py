@@ -93,6 +93,8 @@ def both(one: Kept, other: Kept) -> Kept:
         is_cut=one.is_cut or other.is_cut,
         is_withheld=one.is_withheld or other.is_withheld,
         is_undue=one.is_undue or other.is_undue,
+        lack=other.lack if one.lack is None else one.lack,
+        over=tuple(sorted({*one.over, *other.over})),
     )
 
 

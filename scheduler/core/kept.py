@@ -1,15 +1,24 @@
 """Why nobody loses anything for a unit that may claim it, in sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from scheduler.core.decision import Rejection
+from scheduler.core.decision import Kept, Lack, Rejection, Unmoved
 from scheduler.core.model import Snapshot
 
 __all__ = ["why_kept"]
 
 _MOST_TOLD: Final = 3  # of reasons and budgets
+_LACK: Final = {
+    Lack.NOBODY: "It can take nothing back: no other queue has more than it may count on",
+    Lack.ROOM: "{}, but giving back no more than that would not make the room",
+}
+_UNMOVED: Final = {
+    Unmoved.ACTION: "the action consolidation is off",
+    Unmoved.OFFER: "only TrainJobs of a queue that offers it are"
+    ' (trainer-kai.dev/consolidation: "on")',
+}
 _LAST: Final = 253_402_300_799  # the last second that a date has a name for
 
 
@@ -19,7 +28,7 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
     if kept.staying:
         more = ", …" if kept.staying[_MOST_TOLD:] else ""
         told = "; ".join(f"{count} because {why}" for why, count in kept.staying[:_MOST_TOLD])
-        yield f"Some of the others stay: {told}{more}"
+        yield f"Others stay: {told}{more}"
     if kept.protected:
         have = "1 has" if kept.protected == 1 else f"{kept.protected} have"
         name = snapshot.units[kept.first].name
@@ -35,6 +44,7 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
     for queue in kept.unbounded[:_MOST_TOLD]:
         name = snapshot.queues.names[queue]
         yield f"Queue {name} owes nothing back: its quota has no bound"
+    yield from _nothing_to_take(snapshot, kept)
     if kept.is_cut:
         yield "Not all that others could give back was looked at: that ended at a limit"
     if kept.is_withheld:
@@ -45,6 +55,20 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
         until = _moment(unit.patient_until)
         when = f"before {until}, when its preemptionDelay{words} is over"
         yield f"It takes nothing from others {when}"
+
+
+def _nothing_to_take(snapshot: Snapshot, kept: Kept) -> Iterator[str]:
+    if kept.lack is not None:
+        yield _LACK[kept.lack].format(_over(snapshot, kept.over))
+    if kept.unmoved is not None:
+        yield f"Nobody is moved to bring it together: {_UNMOVED[kept.unmoved]}"
+
+
+def _over(snapshot: Snapshot, queues: Sequence[int]) -> str:
+    names = [snapshot.queues.names[it] for it in queues]
+    told = ", ".join(names[:_MOST_TOLD]) + (", …" if names[_MOST_TOLD:] else "")
+    one, many = f"Queue {told} has more than it", f"Queues {told} have more than they"
+    return f"{one if len(names) == 1 else many} may count on"
 
 
 def _moment(seconds: int) -> str:

@@ -1,8 +1,9 @@
 """The action reclaim: queues take back what is theirs from queues that have more than that."""
 
+from collections.abc import Iterable
 from typing import Final
 
-from scheduler.core.decision import UNDUE, Action, HeldUp, Kept
+from scheduler.core.decision import NOTHING, UNDUE, Action, HeldUp, Kept, Lack
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
 from scheduler.core.model import Kind
@@ -48,12 +49,13 @@ class Reclaim:
         self._made.vain.goals.update(rights.goals(stock.all))
         queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
 
-        def why_kept() -> Kept:
+        def why_kept(*, lacks: bool = True) -> Kept:
             staying = self._made.vain.staying.keys() - stock.all.keys() - {claim.queue}
             others = [q for q in staying if rights.concerns(q)]
             unbounded = tuple(sorted(rights.unbounded(stock.all)))
             kept = self._made.why_kept(row, Action.RECLAIM, [*queues, *others])
-            return kept._replace(unbounded=unbounded)
+            kept = kept._replace(unbounded=unbounded)
+            return self._lacking(rights, stock.all) if lacks and kept == NOTHING else kept
 
         def most(kind: Kind) -> int:
             return stock.most(rights, queues, kind)
@@ -63,12 +65,20 @@ class Reclaim:
         keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
         if is_patient:
-            return why_kept()._replace(is_patient=count > 0)
+            return why_kept(lacks=False)._replace(is_patient=count > 0)
         before = self._before.asks(row)
         leave = _Leave(rights, self._allocation.keys, before, Headroom(self._allocation, row))
         if self._made.make_room(ask, Action.RECLAIM, self._made.chosen(row, line), count, leave):
             return None
-        return why_kept()._replace(held_up=leave.held_up)
+        return why_kept(lacks=leave.held_up is None)._replace(held_up=leave.held_up)
+
+    def _lacking(self, rights: Rights, queues: Iterable[int]) -> Kept:
+        """Return what there is to take back, in vain, where others have anything at all."""
+        others = [q for q in queues if q != rights.claim.queue]
+        theirs = {rights.pair(q)[1] for q in others if rights.concerns(q)}
+        over = tuple(sorted(q for q in theirs if any(rights.surplus(q))))
+        lack = Lack.ROOM if over else Lack.NOBODY
+        return Kept(lack=lack if others else None, over=over)
 
 
 class _Leave:

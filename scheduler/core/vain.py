@@ -13,6 +13,7 @@ from scheduler.core.decision import (
     Futile,
     Kept,
     Rejection,
+    Unmoved,
 )
 from scheduler.core.keepers import both, staying
 from scheduler.core.model import Verdict
@@ -69,8 +70,12 @@ class Vain:
 
     def told(self, rejection: Rejection) -> Rejection:
         """Return why a unit waits, and why it takes nothing."""
-        kept = self._kept.get(rejection.unit)
-        if kept is None or kept == UNDUE:  # that tells only those behind something
+        kept = self._kept.get(rejection.unit, NOTHING)
+        if kept == UNDUE:  # that tells only those behind something
+            kept = NOTHING
+        if rejection.verdict == Verdict.FRAGMENTED:
+            kept = kept._replace(unmoved=self._unmoved(rejection.unit))
+        if kept == NOTHING:
             return rejection
         if kept.held_up is not None:
             held_up = kept.held_up._replace(in_vain=self._futile(kept.held_up.by))
@@ -79,6 +84,19 @@ class Vain:
         words = {"time": kept.is_patient or kept.protected, "budgets": kept.budgets}
         wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
         return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
+
+    def _unmoved(self, row: int) -> Unmoved | None:
+        """Return why nobody is moved for a unit that could have that."""
+        if not self._allocation.snapshot.units[row].is_preemptible:
+            return None
+        policies = self._allocation.policies
+        if not policies.most_moved or "consolidation" not in policies.actions:
+            return Unmoved.ACTION
+        return None if self._is_offered else Unmoved.OFFER
+
+    @cached_property
+    def _is_offered(self) -> bool:
+        return any(unit.may_move for unit in self._allocation.snapshot.units)
 
     def _futile(self, row: int) -> Futile | None:
         """Return why a unit takes nothing itself, where that is known."""

@@ -138,7 +138,7 @@ def kept(**more: Any) -> Builder:
 
 
 _BUDGETS = Budgets(("ns/pdb",), (0,), ((0,),), (NONE, NONE, NONE, 0, NONE))
-_SOME = "Some of the others stay: "
+_SOME = "Others stay: "
 _STAYING = f"{_SOME}1 because Kueue suspends and resumes it"
 _FORBIDDEN = "priority or preemptibility forbids it"
 _YOUNG = "2 have not run for long enough: unit-2 may go from 1970-01-01T00:18:00Z on"
