@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
+
+from trainer_kai.api.names import SCHEDULER_NAME
 
 __all__ = [
     "PATH",
@@ -83,6 +86,30 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def expected() -> Expected:
-    """Read it, once."""
-    return msgspec.json.decode(PATH.read_bytes(), type=Expected)
+def expected(scheduler_name: str = SCHEDULER_NAME) -> Expected:
+    """Read it, once, with the name by which a site calls its scheduler wherever ours stands."""
+    found = msgspec.json.decode(PATH.read_bytes(), type=Expected)
+    return replace(
+        found,
+        configurations=tuple(_called(it, scheduler_name) for it in found.configurations),
+        accounts=tuple(_looking_at(it, scheduler_name) for it in found.accounts),
+    )
+
+
+def _called(configuration: Configuration, scheduler_name: str) -> Configuration:
+    """Return it with conditions that ask for another scheduler."""
+    ours, theirs = f"'{SCHEDULER_NAME}'", f"'{scheduler_name}'"
+    hooks = (
+        replace(hook, conditions={k: it.replace(ours, theirs) for k, it in hook.conditions.items()})
+        for hook in configuration.hooks
+    )
+    return replace(configuration, hooks=tuple(hooks))
+
+
+def _looking_at(account: Account, scheduler_name: str) -> Account:
+    """Return it with rights to a Lease of another name."""
+    rights = (
+        replace(it, name=scheduler_name) if it.name == SCHEDULER_NAME else it
+        for it in account.rights
+    )
+    return replace(account, rights=tuple(rights))

@@ -9,6 +9,22 @@ def test_it_is_current() -> None:
     assert text_of(installed()) == PATH.read_text()
 
 
+def test_it_is_of_the_scheduler_of_the_site() -> None:
+    """By the same words that the README of the manifests has replaced."""
+    found = expected("mine")
+    names = {it.name for account in found.accounts for it in account.rights}
+    conditions = [
+        text
+        for configuration in found.configurations
+        for hook in configuration.hooks
+        for text in hook.conditions.values()
+    ]
+
+    assert "mine" in names
+    assert any("in ['', 'mine']" in text for text in conditions)
+    assert "kai-scheduler" not in {*names, *"".join(conditions).split("'")}
+
+
 def test_it_holds_what_a_person_would_name() -> None:
     """One of each kind, to see that nothing is read past."""
     found = expected()
