@@ -97,7 +97,7 @@ async def test_a_wrong_authority_in_the_configuration(clinic: Clinic) -> None:
 
 
 async def test_whoever_may_read_nothing_is_told_so(clinic: Clinic) -> None:
-    """What he may not is named; nothing is at fault."""
+    """What he may not is named; nothing is at fault, and nobody can say whether it works."""
     metadata = {"namespace": "default", "name": "visitor"}
     await clinic.cluster.api.create(
         {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": metadata}
@@ -106,7 +106,7 @@ async def test_whoever_may_read_nothing_is_told_so(clinic: Clinic) -> None:
 
     told = await clinic.told(kubeconfig=kubeconfig)
 
-    assert (told.code, told.err) == (0, "")
+    assert (told.code, told.err) == (2, "")
     assert "cannot tell: you may not list nodes" in told.out
     assert re.search(r"\d+ checks: \d+ unknown, 1 ok", told.out)
 
@@ -119,6 +119,27 @@ async def test_a_namespace_that_stays_out_is_no_fault(clinic: Clinic) -> None:
     await api.merge(NAMESPACES, None, "default", _inject(None))
 
     assert found == {}
+
+
+async def test_a_namespace_that_is_not_there_is_no_place_to_try(clinic: Clinic) -> None:
+    """Whoever misspells it is told what there is; one that is going is passed over."""
+    api = clinic.cluster.api
+    going = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "aa-going"}}
+    await api.create({**going, "spec": {"finalizers": ["kubernetes"]}})
+    await api.merge(NAMESPACES, None, "aa-going", {"metadata": {"finalizers": ["e2e.test/stays"]}})
+    await api.delete(NAMESPACES, None, "aa-going")
+    await api.merge(NAMESPACES, None, "default", _inject("disabled"))
+    found = await clinic.wrong()
+    await api.merge(NAMESPACES, None, "default", _inject(None))
+    misspelt = await clinic.told("--try-in", "defualt")
+    too_late = await clinic.told("--try-in", "aa-going")
+    await api.merge(NAMESPACES, None, "aa-going", {"metadata": {"finalizers": None}})
+
+    assert found == {}
+    assert (misspelt.code, misspelt.out) == (2, "")
+    assert "--try-in: there is no namespace defualt; there are aa-going, default" in misspelt.err
+    assert (too_late.code, too_late.out) == (2, "")
+    assert "the namespace aa-going is being deleted" in too_late.err
 
 
 async def test_another_kai_that_lives(clinic: Clinic) -> None:

@@ -30,6 +30,7 @@ from trainer_kai.cli.doctor.sharing import (
     check_queues,
 )
 from trainer_kai.cli.doctor.tried import (
+    TRAINJOB,
     check_foreign_pod,
     check_gang_pod,
     check_jobset,
@@ -53,7 +54,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "authority": check_trust,
     "certificate": check_certificate,
     "namespaces": check_namespaces,
-    "a TrainJob": check_jobset,
+    TRAINJOB: check_jobset,
     "a pod of a gang": check_gang_pod,
     "a pod of others": check_foreign_pod,
     "mode": check_mode,

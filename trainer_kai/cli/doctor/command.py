@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.cli.table import screen_width
+from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
     from trainer_kai.cli.doctor.facts import Facts
@@ -25,7 +26,8 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "doctor",
         help="whether the installation works, and what would be right where it does not",
         description="Examine an installation by reads and dry runs, with your own rights.",
-        epilog="Exit code: 0 if nothing is at fault; 1 if something is; 2 if nobody can say.",
+        epilog="Exit code: 0 if a TrainJob is taken care of and nothing is at fault; 1 if "
+        "something is; 2 if nobody can say.",
     )
     parser.add_argument(
         "-n", "--namespace", default=_NAMESPACE, help=f"where it is installed: {_NAMESPACE}"
@@ -44,9 +46,14 @@ def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not everybody needs a cluster, and it is slow to import
 
     from trainer_kai.cli.doctor.checks import examine  # noqa: PLC0415 - as above
+    from trainer_kai.cli.doctor.place import named_in_vain  # noqa: PLC0415 - as above
     from trainer_kai.cli.doctor.telling import as_json, as_text, exit_code  # noqa: PLC0415
 
-    findings = examine(asyncio.run(_look(args)))
+    facts = asyncio.run(_look(args))
+    in_vain = args.try_in and named_in_vain(facts, args.try_in)
+    if in_vain:
+        raise ConfigError([FieldError("--try-in", in_vain)])
+    findings = examine(facts)
     if args.output == "json":
         print(json.dumps(as_json(findings), indent=2))
     else:

@@ -38,9 +38,9 @@ from trainer_kai.cli.doctor.asking import Asking, told
 from trainer_kai.cli.doctor.expected import Account, Right, expected
 from trainer_kai.cli.doctor.facts import Facts, Group, Obj, Site, Trial, at, name_of
 from trainer_kai.cli.doctor.finding import Fact, Unread
-from trainer_kai.cli.doctor.hooks import covers, live_hooks
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.cli.doctor.living import is_doubtful
+from trainer_kai.cli.doctor.place import place_for
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Forbidden, NotFound
 from trainer_kai.kube.patience import finish_within
@@ -120,7 +120,7 @@ async def look(client: Client, wish: Wish) -> Facts:
     """Return all that can be found out; raise where no API server answers at all."""
     asking = Asking(client)
     site = Site(wish.namespace, wish.scheduler_name, client.access.server)
-    facts = Facts(site, expected(), client.clock.now())
+    facts = Facts(site, expected(wish.scheduler_name), client.clock.now())
     version: Fact[Obj]
     try:
         version = await client.ask(dict, Request("GET", "/version", repeatable=True))
@@ -142,10 +142,7 @@ class _Looking:
         """Ask everything; what is not answered in time is unread."""
         clock = self._asking.client.clock
         asked = {name: asyncio.create_task(it) for name, it in self._questions().items()}
-        tried = {
-            name: asyncio.create_task(it)
-            for name, it in self._trials(wish, asked["configurations"], asked["namespaces"]).items()
-        }
+        tried = {name: asyncio.create_task(it) for name, it in self._trials(wish, asked).items()}
         tasks = {**asked, **tried}
         for task in await finish_within(clock, _LIMIT_S, tasks.values()):
             task.cancel()
@@ -183,14 +180,16 @@ class _Looking:
         }
 
     def _trials(
-        self, wish: Wish, configurations: asyncio.Task[Any], namespaces: asyncio.Task[Any]
+        self, wish: Wish, asked: Mapping[str, asyncio.Task[Any]]
     ) -> dict[str, Coroutine[Any, Any, Any]]:
         async def try_out(name: str) -> Fact[tuple[Trial, float]]:
             context = self._asking.client.access.namespace
             found = self._facts._replace(
-                configurations=await configurations, namespaces=_metas(await namespaces)
+                configurations=await asked["configurations"],
+                policies=await asked["policies"],
+                namespaces=_metas(await asked["namespaces"]),
             )
-            place = wish.try_in or _place(found, context)
+            place = wish.try_in or place_for(found, context)
             if not place and name != "foreign_pod":
                 return Unread("no namespace takes part; --try-in names one to try it in")
             return await self._tried(name, place or context)
@@ -314,19 +313,6 @@ def _is_some(amount: object) -> bool:
 def _is_noted(runtime: Obj) -> bool:
     noted = at(runtime, "metadata", "managedFields")
     return _NOTED.encode() in msgspec.json.encode(noted)
-
-
-def _place(facts: Facts, context: str) -> str:
-    """Return a namespace that takes part: that of the context if it does; "" for none."""
-    if isinstance(facts.namespaces, Unread) or isinstance(facts.configurations, Unread):
-        return context
-    hooks = [hook for _, hook in live_hooks(facts)]
-    by_name = {it.name: it.labels for it in facts.namespaces}
-    names = [context, *sorted(it for it in by_name if not it.startswith("kube-"))]
-    taking = (
-        it for it in names if it in by_name and all(covers(hook, by_name[it]) for hook in hooks)
-    )
-    return next(taking, "")
 
 
 def _skew_s(trial: Trial, before: datetime, after: datetime) -> float:

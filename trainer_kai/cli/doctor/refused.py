@@ -13,6 +13,10 @@ _DENIED: Final = re.compile(
     r"(?:denied the request(?: without explanation)?:? ?|(?=does not support dry run))(?P<why>.*)",
     re.DOTALL,
 )
+_DENIED_BY_POLICY: Final = re.compile(
+    r"\bpolicy ['\"](?P<policy>[^'\"]+)['\"](?: with binding '[^']*')? denied request: (?P<why>.*)",
+    re.DOTALL,
+)
 _FAILED: Final = re.compile(r'failed calling webhook "(?P<hook>[^"]+)": (?P<why>.*)', re.DOTALL)
 _NOT_ALLOWED: Final = re.compile(r'User "[^"]*" cannot ')
 _UNTRUSTED: Final = re.compile(r"(?:tls|x509): .*", re.DOTALL)
@@ -22,6 +26,7 @@ class By(Enum):
     """Who it was."""
 
     OURS = "our webhook"
+    OUR_POLICY = "our policy"
     OUR_OUTAGE = "our webhook does not answer"
     OTHER = "another webhook"
     OTHER_OUTAGE = "another webhook does not answer"
@@ -30,7 +35,7 @@ class By(Enum):
 
 
 class Refused(NamedTuple):
-    """Who refused, by the name of his webhook, and his words."""
+    """Who refused, by the name of his webhook or of our policy, and his words."""
 
     by: By
     hook: str
@@ -43,8 +48,10 @@ class Refused(NamedTuple):
         return found.group() if found else ""
 
 
-def read_refusal(refusal: Refusal, ours: frozenset[str]) -> Refused:
-    """Tell our own refusal from that of others; *ours* are the names of our webhooks."""
+def read_refusal(
+    refusal: Refusal, ours: frozenset[str], policies: frozenset[str] = frozenset()
+) -> Refused:
+    """Tell our own refusal from that of others, by the names of our webhooks and policies."""
     text = " ".join(refusal.message.split())
     denied, failed = _DENIED.search(text), _FAILED.search(text)
     if failed:
@@ -53,6 +60,9 @@ def read_refusal(refusal: Refusal, ours: frozenset[str]) -> Refused:
     if denied:
         hook, why = denied["hook"], denied["why"] or "without a reason"
         return Refused(By.OURS if hook in ours else By.OTHER, hook, why)
+    ruled = _DENIED_BY_POLICY.search(text)
+    if ruled and ruled["policy"] in policies:
+        return Refused(By.OUR_POLICY, ruled["policy"], ruled["why"])
     if refusal.status == 403 and _NOT_ALLOWED.search(text):
         return Refused(By.ROLES, "", text)
     return Refused(By.SERVER, "", text or f"{refusal.status} {refusal.reason}")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from trainer_kai.cli.doctor.finding import Finding, State
+from trainer_kai.cli.doctor.tried import TRAINJOB
 
 __all__ = ["as_json", "as_text", "exit_code"]
 
@@ -44,8 +45,10 @@ def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 1 if anything does not work."""
-    return 1 if any(it.state is State.FAULT for it in findings) else 0
+    """Return 1 if anything does not work, 2 if nobody can say whether TrainJobs are injected."""
+    if any(it.state is State.FAULT for it in findings):
+        return 1
+    return 2 if any((it.check, it.state) == (TRAINJOB, State.UNKNOWN) for it in findings) else 0
 
 
 def _hanging(head: str, text: str, width: int) -> list[str]:

@@ -30,6 +30,7 @@ from trainer_kai.cli.doctor.refused import By, Refused, read_refusal
 
 __all__ = [
     "POLICY",
+    "TRAINJOB",
     "answered",
     "check_foreign_pod",
     "check_gang_pod",
@@ -39,18 +40,23 @@ __all__ = [
     "has_kai",
     "has_policy_only",
     "mode_of",
+    "reaching",
     "refused_by",
 ]
 
 POLICY: Final = "policy"
+TRAINJOB: Final = "a TrainJob"  # the check that all the others are for
 _MUTATE: Final = "/mutate/"
 _OURS: Final = (KAI_PREFIX, OURS, POD_GROUP)
+_REFUSES: Final = (
+    "manifests/overlays/policy-only, applied again: TrainJobs are refused as this one is"
+)
 _LOG: Final = "what it asks for, or what its log says: TrainJobs are refused as this one is"
 
 
 def check_jobset(facts: Facts) -> Iterator[Finding]:
     """Say whether the JobSet of a TrainJob gets scheduler name, queue and marks."""
-    check, trial = "a TrainJob", known(facts.jobset)
+    check, trial = TRAINJOB, known(facts.jobset)
     refused = refused_by(facts, trial)
     if refused is not None:
         yield _refused(check, "JobSets of TrainJobs", refused)
@@ -82,7 +88,7 @@ def check_jobset(facts: Facts) -> Iterator[Finding]:
 
 def _by_policy(facts: Facts, trial: Trial, name: str) -> Finding:
     """Judge a JobSet that only gets its scheduler: groups and queues are KAI's to find."""
-    check, wanted = "a TrainJob", facts.site.scheduler_name
+    check, wanted = TRAINJOB, facts.site.scheduler_name
     if name == wanted:
         return ok(check, f"dry in {trial.namespace}: scheduler {name}")
     right = "a binding of the policy, in a namespace that takes part"
@@ -132,7 +138,7 @@ def check_foreign_pod(facts: Facts) -> Iterator[Finding]:
 
 def check_namespaces(facts: Facts) -> Iterator[Finding]:
     """Say which namespaces take part."""
-    check, hooks = "namespaces", _reaching(facts)
+    check, hooks = "namespaces", reaching(facts)
     metas = known(facts.namespaces)
     taking = [it.name for it in metas if hooks and all(covers(hook, it.labels) for hook in hooks)]
     said = [f"{it.name} ({it.labels[INJECT]})" for it in metas if INJECT in it.labels]
@@ -150,11 +156,13 @@ def refused_by(facts: Facts, trial: Trial) -> Refused | None:
     """Return who refused a dry run, unless it went through."""
     if trial.refusal is None:
         return None
-    ours = {hook.name for it in facts.manifests.configurations for hook in it.hooks}
-    return read_refusal(trial.refusal, frozenset(ours))
+    configurations = facts.manifests.configurations
+    hooks = {hook.name for it in configurations for hook in it.hooks}
+    policies = {it.name for it in configurations}
+    return read_refusal(trial.refusal, frozenset(hooks), frozenset(policies))
 
 
-def _reaching(facts: Facts) -> list[Obj]:
+def reaching(facts: Facts) -> list[Obj]:
     """Return what says by a selector which namespaces take part: webhooks, or the policy."""
     if not has_policy_only(facts):
         return [hook for wanted, hook in live_hooks(facts) if wanted.path.startswith(_MUTATE)]
@@ -221,6 +229,8 @@ def _refused(check: str, whose: str, refused: Refused) -> Finding:
     hook = refused.hook
     if refused.by is By.OURS:
         return fault(check, f"our webhook {hook} refuses it: {refused.why}", _LOG)
+    if refused.by is By.OUR_POLICY:
+        return fault(check, f"our policy {hook} refuses it: {refused.why}", _REFUSES)
     if refused.by is By.OUR_OUTAGE:
         right = "a webhook that runs, and that the API server reaches and trusts"
         return fault(check, f"{hook} does not answer: {refused.why}", right)

@@ -14,6 +14,9 @@ ROLES = (
     'in API group "jobset.x-k8s.io" in the namespace "default"'
 )
 
+FORBIDDEN = 'jobsets.jobset.x-k8s.io "trainer-kai-doctor" is forbidden:'
+CEL = "expression 'x' resulted in error: no such key: x"
+
 # status, message -> who it was, by which webhook, and his words
 REFUSED: list[Case[tuple[int, str], Refused]] = [
     Case(
@@ -46,6 +49,27 @@ REFUSED: list[Case[tuple[int, str], Refused]] = [
         (500, 'Internal error occurred: failed calling webhook "mjobset.kb.io": timeout'),
         Refused(By.OTHER_OUTAGE, "mjobset.kb.io", "timeout"),
     ),
+    Case(
+        "our own policy",
+        (403, f"{FORBIDDEN} policy 'kai-trainer' with binding 'kai-trainer' denied request: {CEL}"),
+        Refused(By.OUR_POLICY, "kai-trainer", CEL),
+    ),
+    Case(
+        "a policy of others",
+        (403, f"{FORBIDDEN} policy 'theirs' with binding 'all' denied request: {CEL}"),
+        Refused(
+            By.SERVER, "", f"{FORBIDDEN} policy 'theirs' with binding 'all' denied request: {CEL}"
+        ),
+    ),
+    Case(
+        "one that validates, and is called as ours is",
+        (403, f"{FORBIDDEN} ValidatingAdmissionPolicy 'kai-trainer' denied request: {CEL}"),
+        Refused(
+            By.SERVER,
+            "",
+            f"{FORBIDDEN} ValidatingAdmissionPolicy 'kai-trainer' denied request: {CEL}",
+        ),
+    ),
     Case("no right to", (403, ROLES), Refused(By.ROLES, "", ROLES)),
     Case(
         "a quota",
@@ -60,7 +84,9 @@ def test_who_refused(case: Case[tuple[int, str], Refused]) -> None:
     """Ours are known by their names."""
     status, message = case.given
 
-    found = read_refusal(Refusal("POST /x", status, "", message), frozenset({HOOK}))
+    refusal = Refusal("POST /x", status, "", message)
+
+    found = read_refusal(refusal, frozenset({HOOK}), frozenset({"kai-trainer"}))
 
     assert found == case.want
 

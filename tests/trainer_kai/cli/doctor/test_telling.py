@@ -41,9 +41,13 @@ def test_programs_get_all_of_it() -> None:
 
 
 def test_only_a_fault_fails() -> None:
-    """A warning is for people."""
+    """A warning is for people; and nobody can say while no TrainJob could be tried."""
+    untried = unknown("a TrainJob", CannotTell("nobody says"))
+
     assert exit_code(FINDINGS) == 0
     assert exit_code([*FINDINGS, FAULT]) == 1
+    assert exit_code([*FINDINGS, untried]) == 2
+    assert exit_code([untried, FAULT]) == 1
 
 
 def test_what_the_readme_shows_is_what_is_told() -> None:

@@ -20,6 +20,9 @@ from trainer_kai.cli.doctor.tried import answered, given_queue, mode_of
 
 HOOK = "jobset-create.trainer-kai.dev"
 DENIED = f'admission webhook "{HOOK}" denied the request: trainer-kai failed to decide'
+RULED = (
+    "x is forbidden: policy 'kai-trainer' with binding 'kai-trainer' denied request: no such key"
+)
 ROLES = 'x is forbidden: User "u" cannot create resource'
 OUT = [Meta(name="a", labels={"trainer-kai.dev/inject": "disabled"})]
 AWAY = f'Internal error occurred: failed calling webhook "{HOOK}": failed to call webhook: refused'
@@ -61,6 +64,11 @@ TOLD: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         "we do not answer",
         ("a TrainJob", jobset(refused(AWAY))),
         ("fault", f"{HOOK} does not answer: failed to call webhook: refused"),
+    ),
+    Case(
+        "our policy refuses it",
+        ("a TrainJob", jobset(refused(RULED, 403))),
+        ("fault", "our policy kai-trainer refuses it: no such key"),
     ),
     Case(
         "nobody injects it",
