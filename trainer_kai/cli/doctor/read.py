@@ -41,6 +41,7 @@ from trainer_kai.cli.doctor.finding import Fact, Unread
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.cli.doctor.living import is_doubtful
 from trainer_kai.cli.doctor.place import place_for
+from trainer_kai.cli.doctor.trust import secret_name
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Forbidden, NotFound
 from trainer_kai.kube.patience import finish_within
@@ -105,7 +106,6 @@ _TRIALS: Final[Mapping[str, tuple[Resource[Any], Callable[[str], dict[str, Any]]
     "gang_pod": (PODS, trials.gang_pod),
     "foreign_pod": (PODS, trials.foreign_pod),
 }
-_SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
 
 
 class Wish(NamedTuple):
@@ -143,7 +143,8 @@ class _Looking:
         clock = self._asking.client.clock
         asked = {name: asyncio.create_task(it) for name, it in self._questions().items()}
         tried = {name: asyncio.create_task(it) for name, it in self._trials(wish, asked).items()}
-        tasks = {**asked, **tried}
+        secret = asyncio.create_task(self._secret(asked["deployments"]))
+        tasks = {**asked, **tried, "secret": secret}
         for task in await finish_within(clock, _LIMIT_S, tasks.values()):
             task.cancel()
         return _collected(self._facts, {name: _result(task) for name, task in tasks.items()})
@@ -166,7 +167,6 @@ class _Looking:
             **{f"rights {it.name}": self._rights(it) for it in wanted.accounts},
             "configurations": self._configurations(),
             "policies": ask.raw(_POLICIES),
-            "secret": ask.one(_SECRETS, Key(where, _SECRET)),
             "noted_runtimes": self._noted(),
             "namespaces": ask.every(NAMESPACES),
             "deployments": ask.raw(_DEPLOYMENTS, where),
@@ -204,6 +204,10 @@ class _Looking:
         if isinstance(trial, Unread):
             return trial
         return trial, _skew_s(trial, before, clock.now())
+
+    async def _secret(self, deployments: asyncio.Task[Any]) -> Fact[Obj | None]:
+        name = secret_name(self._facts._replace(deployments=await deployments))
+        return await self._asking.one(_SECRETS, Key(self._facts.site.namespace, name))
 
     async def _configurations(self) -> Fact[list[Obj]]:
         found: list[Obj] = []

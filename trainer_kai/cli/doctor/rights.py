@@ -6,7 +6,7 @@ from trainer_kai.cli.doctor.expected import Account, Right
 from trainer_kai.cli.doctor.facts import Facts, listed
 from trainer_kai.cli.doctor.finding import CannotTell, Finding, fault, known, ok, unknown
 from trainer_kai.cli.doctor.tried import POLICY, has_kai, mode_of
-from trainer_kai.cli.doctor.trust import is_made_by_others
+from trainer_kai.cli.doctor.trust import is_in_files, is_made_by_others
 
 __all__ = ["SCHEDULER", "check_rights"]
 
@@ -43,7 +43,7 @@ def _spared(facts: Facts, account: Account) -> Iterator[Right]:
         return
     for right in account.rights:
         is_of_hooks = right.resource.endswith("webhookconfigurations")
-        is_of_files = right.resource == "secrets" and facts.secret is None
+        is_of_files = right.resource == "secrets" and (facts.secret is None or is_in_files(facts))
         if ((is_of_hooks or right.resource == "secrets") and right.verb != "get") or is_of_files:
             yield right
 

@@ -1,15 +1,16 @@
 """What a Deployment tells its process, as far as it can be read off it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Final
 
-from trainer_kai.cli.doctor.facts import Obj, at
+from trainer_kai.cli.doctor.facts import Obj, at, name_of
 
-__all__ = ["ELSEWHERE", "containers_of", "settings_of"]
+__all__ = ["ELSEWHERE", "containers_of", "settings_of", "told_webhook"]
 
 ELSEWHERE: Final = "?"  # the value stands in another object
 _PREFIX: Final = "TRAINER_KAI_"
+_WEBHOOK: Final = "trainer-kai-webhook"
 
 
 def containers_of(deployment: Obj) -> list[Obj]:
@@ -33,3 +34,23 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
                 setting = name.removeprefix("--").replace("-", "_").upper()
                 found[setting] = value if equals else following
     return found
+
+
+def told_webhook(deployments: Iterable[Obj], setting: str, usual: str) -> str:
+    """Return what the webhook is told; ELSEWHERE where no Deployment shows it.
+
+    A Deployment of all processes in one says of the webhook's own settings whose they are.
+    """
+    found = list(deployments)
+    for settings in map(settings_of, found):
+        for name in (f"WEBHOOK_{setting}", setting):
+            if name in settings:
+                return settings[name]
+    is_whole = any(name_of(it) == _WEBHOOK and not _is_partial(it) for it in found)
+    return usual if is_whole else ELSEWHERE
+
+
+def _is_partial(deployment: Obj) -> bool:
+    """Say whether there are settings that stand in other objects or in a file."""
+    has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
+    return has_more or "CONFIG" in settings_of(deployment)

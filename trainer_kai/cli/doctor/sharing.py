@@ -8,7 +8,16 @@ from scheduler.state.queues import QueueRows
 from trainer_kai.api.names import DEFAULT_QUEUE, QUEUE
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 from trainer_kai.cli.doctor.facts import Facts, listed
-from trainer_kai.cli.doctor.finding import Finding, Unread, fault, known, ok, warning
+from trainer_kai.cli.doctor.finding import (
+    CannotTell,
+    Finding,
+    Unread,
+    fault,
+    known,
+    ok,
+    warning,
+)
+from trainer_kai.cli.doctor.settled import ELSEWHERE, told_webhook
 from trainer_kai.cli.doctor.tried import given_queue, has_kai
 
 __all__ = [
@@ -48,7 +57,7 @@ def check_queues(facts: Facts) -> Iterator[Finding]:
 def check_default_queue(facts: Facts) -> Iterator[Finding]:
     """Say whether a TrainJob that names no queue gets one that takes it."""
     check, queues = "default queue", {it.metadata.name: it for it in known(facts.queues)}
-    name = given_queue(facts) or DEFAULT_QUEUE
+    name = _default_queue(facts)
     bar = QueueRows(queues).bar(name)
     if bar is None:
         yield ok(check, f"{name} takes who names none")
@@ -95,6 +104,23 @@ def check_nodes(facts: Facts) -> Iterator[Finding]:
     else:
         right = "nodes with GPUs, and a device plugin that says so: else no such pod runs"
         yield warning(check, f"none of {number} has GPUs", right)
+
+
+def _default_queue(facts: Facts) -> str:
+    """Return where goes what names no queue, in a namespace that names none either."""
+    given, trial = given_queue(facts), facts.jobset
+    place = "" if isinstance(trial, Unread) else trial.namespace
+    metas = () if isinstance(facts.namespaces, Unread) else facts.namespaces
+    has_own = any(it.name == place and it.labels.get(QUEUE) for it in metas)
+    if given and not has_own:
+        return given
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    told = told_webhook(deployments, "DEFAULT_QUEUE", DEFAULT_QUEUE)
+    if told != ELSEWHERE:
+        return told
+    if has_own:
+        raise CannotTell(f"namespace {place} names a queue of its own; try another by --try-in")
+    return DEFAULT_QUEUE
 
 
 def _shares(queue: Queue) -> QueueResources:

@@ -1,7 +1,8 @@
 """Whether the API server trusts what the webhook shows: authorities, names, dates.
 
 What a dry run shows outranks what is read: who keeps certificates elsewhere, or has an authority
-that every machine trusts, is not at fault where the webhook is answered.
+that every machine trusts, is not at fault where the webhook is answered. Who makes certificates is
+said by the setting, and by the Secret only where that does not show: a Secret may be left over.
 """
 
 import base64
@@ -14,10 +15,10 @@ from urllib.parse import urlsplit
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from trainer_kai.cli.doctor.facts import Facts, Obj, at, listed
+from trainer_kai.api.names import CERT_MANAGER_PREFIX
+from trainer_kai.cli.doctor.facts import Facts, Obj, at, labels_of, listed
 from trainer_kai.cli.doctor.finding import (
     CannotTell,
-    Fact,
     Finding,
     Unread,
     fault,
@@ -26,12 +27,20 @@ from trainer_kai.cli.doctor.finding import (
     warning,
 )
 from trainer_kai.cli.doctor.hooks import live_hooks
-from trainer_kai.cli.doctor.settled import settings_of
+from trainer_kai.cli.doctor.settled import ELSEWHERE, told_webhook
 from trainer_kai.cli.doctor.tried import answered, has_policy_only, refused_by
 
-__all__ = ["check_certificate", "check_trust", "is_made_by_others"]
+__all__ = [
+    "check_certificate",
+    "check_trust",
+    "is_in_files",
+    "is_made_by_others",
+    "secret_name",
+]
 
 _OWN_KEY: Final = "ca.key"  # only where the webhook makes certificates itself
+_OWN: Final = "self-managed"
+_FILES: Final = "files"
 _LATE: Final = 20  # a certificate with less than this part of its life left was forgotten
 _RESTART: Final = "a webhook that makes a new one: look into its log, or start it anew"
 _RENEW: Final = "a new one, from whoever makes your certificates"
@@ -70,14 +79,12 @@ def check_trust(facts: Facts) -> Iterator[Finding]:
 
 def _compared(facts: Facts, hooks: Sequence[Obj]) -> Finding:
     """Judge the authorities by the certificate in the Secret."""
-    check, shown, name = "authority", _shown(facts.secret), _secret_name(facts)
+    check, shown, name = "authority", _shown(facts), _secret_key(facts)
     if shown is None and not answered(facts):
-        raise CannotTell(f"there is no certificate in {name}, and no dry run was answered")
+        raise CannotTell(f"{_not_here(facts)}, and no dry run was answered")
     if shown is None:
         return ok(check, "the webhook is answered; its certificate is kept elsewhere")
-    wrong = [
-        it["name"] for it in hooks if at(it, "clientConfig", "caBundle") and not _trusts(it, shown)
-    ]
+    wrong = _wrong(hooks, shown)
     if not wrong:
         return ok(check, f"every caBundle has signed the certificate of {name}")
     if answered(facts) and len(wrong) == len(hooks):
@@ -92,15 +99,15 @@ def check_certificate(facts: Facts) -> Iterator[Finding]:
     if has_policy_only(facts):
         yield ok(check, "not needed: no webhook of ours is called")
         return
-    shown = _shown(facts.secret)
-    if shown is not None:
-        yield _dates(facts, shown)
-    elif answered(facts):
+    shown = _shown(facts)
+    if answered(facts) and (shown is None or _is_left_over(facts, shown)):
         yield ok(check, "kept elsewhere; the webhook is answered")
-    elif answered(facts) is None:
-        raise CannotTell(f"there is no certificate in {_secret_name(facts)}")
+    elif shown is not None:
+        yield _dates(facts, shown)
+    elif answered(facts) is None or is_in_files(facts):
+        raise CannotTell(_not_here(facts))
     else:
-        is_so = f"there is none in {_secret_name(facts)}, and the webhook does not answer"
+        is_so = f"there is none in {_secret_key(facts)}, and the webhook does not answer"
         yield fault(check, is_so, "a webhook that runs: it makes one, or is given one")
 
 
@@ -119,21 +126,45 @@ def _dates(facts: Facts, shown: _Shown) -> Finding:
     if any(_is_late(it, now) for it in every):
         is_so = f"it ends on {ends:%F}, and should have been renewed"
         return warning(check, is_so, right)
+    if _source(facts) == _OWN and not _may_be_ours(facts):
+        is_so = f"{_secret_key(facts)} is made by others: the webhook, told {_OWN}, leaves it alone"
+        return warning(check, is_so, "that Secret deleted, or tls.source as it was")
     kind = "made by the webhook" if shown.is_own else "made by others"
     return ok(check, f"good until {ends:%F}, {kind}")
 
 
 def is_made_by_others(facts: Facts) -> bool:
     """Say whether the webhook is given its certificate, and needs no right to write one."""
-    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    sources = {settings_of(it).get("TLS_SOURCE", "") for it in deployments}
-    if sources & {"cert-manager", "files"}:
-        return True
+    source = _source(facts)
+    if source:
+        return source != _OWN
     if isinstance(facts.secret, Unread):
         return False
     if facts.secret is None:
         return answered(facts) is True
     return _OWN_KEY not in (at(facts.secret, "data") or {})
+
+
+def is_in_files(facts: Facts) -> bool:
+    """Say whether the webhook reads files, and whatever is in a Secret is left over."""
+    return _source(facts) == _FILES
+
+
+def secret_name(facts: Facts) -> str:
+    """Return in which Secret the webhook looks."""
+    usual = "trainer-kai-webhook-tls"
+    return _told(facts, "TLS_SECRET_NAME", usual) or usual
+
+
+def _source(facts: Facts) -> str:
+    """Return who makes the certificate, as the webhook is told; "" where that does not show."""
+    return _told(facts, "TLS_SOURCE", _OWN)
+
+
+def _told(facts: Facts, setting: str, usual: str) -> str:
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    told = told_webhook(deployments, setting, usual)
+    return "" if told == ELSEWHERE else told
 
 
 def _untrusted(facts: Facts) -> str:
@@ -145,12 +176,20 @@ def _untrusted(facts: Facts) -> str:
     return ""
 
 
-def _secret_name(facts: Facts) -> str:
-    return f"{facts.site.namespace}/trainer-kai-webhook-tls"
+def _secret_key(facts: Facts) -> str:
+    return f"{facts.site.namespace}/{secret_name(facts)}"
 
 
-def _shown(secret: Fact[Obj | None]) -> _Shown | None:
-    found = known(secret)
+def _not_here(facts: Facts) -> str:
+    if is_in_files(facts):
+        return "the certificate is in files"
+    return f"there is no certificate in {_secret_key(facts)}"
+
+
+def _shown(facts: Facts) -> _Shown | None:
+    if is_in_files(facts):
+        return None
+    found = known(facts.secret)
     if found is None:
         return None
     try:
@@ -158,7 +197,29 @@ def _shown(secret: Fact[Obj | None]) -> _Shown | None:
         chain = tuple(x509.load_pem_x509_certificates(pem))
     except (ValueError, binascii.Error):
         return None
-    return _Shown(chain, _OWN_KEY in (at(found, "data") or {}))
+    return _Shown(chain, not is_made_by_others(facts))
+
+
+def _may_be_ours(facts: Facts) -> bool:
+    """Say whether the webhook takes a Secret for one that it wrote itself."""
+    found = known(facts.secret) or {}
+    notes = labels_of(found, "annotations")
+    is_issued = any(it.startswith(CERT_MANAGER_PREFIX) for it in notes)
+    return _OWN_KEY in (at(found, "data") or {}) and not is_issued
+
+
+def _wrong(hooks: Sequence[Obj], shown: _Shown) -> list[str]:
+    """Return the webhooks whose authorities have not signed what the Secret holds."""
+    told = [it for it in hooks if at(it, "clientConfig", "caBundle")]
+    return [it["name"] for it in told if not _trusts(it, shown)]
+
+
+def _is_left_over(facts: Facts, shown: _Shown) -> bool:
+    """Say whether every webhook is told of another authority: whoever answers shows that one's."""
+    if isinstance(facts.configurations, Unread):
+        return False
+    hooks = [hook for _, hook in live_hooks(facts)]
+    return bool(hooks) and len(_wrong(hooks, shown)) == len(hooks)
 
 
 def _bundle(hook: Obj) -> tuple[x509.Certificate, ...]:

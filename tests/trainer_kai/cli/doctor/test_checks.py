@@ -11,8 +11,10 @@ from tests.trainer_kai.cli.doctor.sound import (
     MODE_EXTERNAL,
     NOW,
     configured,
+    deployment,
     injected,
     lease,
+    pair,
     secret,
     sound,
 )
@@ -20,7 +22,7 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.cli.doctor import trials
 from trainer_kai.cli.doctor.checks import CHECKS, examine
 from trainer_kai.cli.doctor.expected import Right, expected
-from trainer_kai.cli.doctor.facts import NOT_ASKED, Facts, Site, Trial, name_of
+from trainer_kai.cli.doctor.facts import NOT_ASKED, Facts, Obj, Site, Trial, name_of
 from trainer_kai.cli.doctor.finding import State, known
 
 
@@ -69,12 +71,25 @@ def beside_a_kai(facts: Facts) -> Facts:
 
 def by_cert_manager(facts: Facts) -> Facts:
     """Take from the webhook what only who makes certificates needs."""
-    return facts._replace(secret=secret(key=False), lacking=_without_writing(facts))
+    return facts._replace(
+        secret=secret(key=False), lacking=_without_writing(facts), deployments=told("cert-manager")
+    )
 
 
 def by_files(facts: Facts) -> Facts:
     """Have no Secret, and no right to read one."""
-    return facts._replace(secret=None, lacking=_without_writing(facts, "get"))
+    lacking = _without_writing(facts, "get")
+    return facts._replace(secret=None, lacking=lacking, deployments=told("files"))
+
+
+def left_over(facts: Facts) -> Facts:
+    """Have one, of an authority that nobody trusts any more, and that ends soon."""
+    return by_files(facts)._replace(secret=secret(pair(400)))
+
+
+def told(source: str) -> list[Obj]:
+    """Return Deployments, and who makes the certificate of the webhook."""
+    return [deployment(it, TRAINER_KAI_TLS_SOURCE=source) for it in expected().deployments]
 
 
 def _without_writing(facts: Facts, *more: str) -> dict[str, list[Right]]:
@@ -122,7 +137,12 @@ SOUND: list[Case[Callable[[Facts], Facts], None]] = [
         lambda it: it._replace(configurations=configured(change=by_address)),
         None,
     ),
-    Case("certificates of others", lambda it: it._replace(secret=secret(key=False)), None),
+    Case(
+        "certificates of others",
+        lambda it: it._replace(secret=secret(key=False), deployments=[]),
+        None,
+    ),
+    Case("files, and what was in the Secret before", left_over, None),
     Case("a certificate kept elsewhere", lambda it: it._replace(secret=None), None),
     Case(
         "an authority that all trust",

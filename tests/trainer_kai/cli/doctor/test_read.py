@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.support.clock import VirtualClock
-from tests.trainer_kai.cli.doctor.sound import NOW, configured, lease, sound
+from tests.trainer_kai.cli.doctor.sound import NOW, configured, deployment, lease, sound
 from trainer_kai.api.meta import Meta
 from trainer_kai.cli.doctor.checks import examine
 from trainer_kai.cli.doctor.facts import Facts
@@ -248,6 +248,18 @@ async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
     set_up("nowhere")
     assert await tried() == set()
     assert await tried(WISH._replace(try_in="there")) == {"there"}
+
+
+async def test_the_secret_is_the_one_that_the_webhook_is_told_of(wire: Wire) -> None:
+    """Whatever was left in another."""
+    told = deployment("trainer-kai-webhook", TRAINER_KAI_TLS_SECRET_NAME="mine")
+    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {"items": [told]}
+
+    facts = await looked(wire)
+
+    assert known(facts.secret) is None
+    assert f"{OURS}/secrets/mine" in wire.asked
+    assert SECRET not in wire.asked
 
 
 async def test_a_lease_that_looks_stale_is_looked_at_again(wire: Wire) -> None:

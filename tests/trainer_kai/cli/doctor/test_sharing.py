@@ -6,9 +6,10 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.world import queue
-from tests.trainer_kai.cli.doctor.sound import queues, sound, states
+from tests.trainer_kai.cli.doctor.sound import deployment, injected, queues, sound, states
 from trainer_kai.api.meta import Meta
-from trainer_kai.cli.doctor.facts import Facts, Group
+from trainer_kai.cli.doctor import trials
+from trainer_kai.cli.doctor.facts import Facts, Group, Trial
 
 GONE = "queue gone does not exist"
 NONE = "queue default-queue does not exist; there is none that can be named"
@@ -17,6 +18,17 @@ NONE = "queue default-queue does not exist; there is none that can be named"
 def having(*found: dict[str, Any]) -> Facts:
     """Return an installation with these queues."""
     return sound()._replace(queues=queues(*found))
+
+
+def of_its_own(name: str, **environment: str) -> Facts:
+    """Return an installation that was tried in a namespace with a queue."""
+    got: Any = injected()
+    got["metadata"]["labels"]["kai.scheduler/queue"] = name
+    return having(DEFAULT, queue(name, -1))._replace(
+        jobset=Trial(trials.jobset("default"), got),
+        namespaces=[Meta(name="default", labels={"kai.scheduler/queue": name})],
+        deployments=[deployment("trainer-kai-webhook", **environment)],
+    )
 
 
 DEFAULT = queue("default-queue", -1)
@@ -63,6 +75,24 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         "a default queue with children",
         ("default queue", having(DEFAULT, queue("a", -1, parent="default-queue"))),
         ("fault", "queue default-queue has children; name one below it: a"),
+    ),
+    Case(
+        "the queue of the namespace is not the default",
+        ("default queue", of_its_own("research", TRAINER_KAI_DEFAULT_QUEUE="nothing")),
+        ("fault", "queue nothing does not exist; there are default-queue, research"),
+    ),
+    Case(
+        "nor where the processes are told nothing",
+        ("default queue", of_its_own("research")),
+        ("ok", "default-queue takes who names none"),
+    ),
+    Case(
+        "the queue of the namespace, and nobody shows the setting",
+        ("default queue", of_its_own("research")._replace(deployments=[])),
+        (
+            "unknown",
+            "cannot tell: namespace default names a queue of its own; try another by --try-in",
+        ),
     ),
     Case(
         "a queue that is named and missing",

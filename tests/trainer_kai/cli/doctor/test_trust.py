@@ -12,6 +12,7 @@ from tests.trainer_kai.cli.doctor.sound import (
     HOSTS,
     NOW,
     configured,
+    deployment,
     pair,
     refused,
     secret,
@@ -19,7 +20,7 @@ from tests.trainer_kai.cli.doctor.sound import (
     states,
 )
 from trainer_kai.cli.doctor.expected import expected
-from trainer_kai.cli.doctor.facts import Facts, listed
+from trainer_kai.cli.doctor.facts import Facts, Obj, listed
 
 HOOK = "jobset-create.trainer-kai.dev"
 X509 = "x509: certificate signed by unknown authority"
@@ -27,6 +28,7 @@ UNTRUSTED = refused(f'failed calling webhook "{HOOK}": failed to call webhook: P
 AWAY = refused(f'failed calling webhook "{HOOK}": connection refused')
 DENIED = refused("exceeded quota", 403)
 OTHER = make(HOSTS, NOW)
+EARLY = make(HOSTS, NOW + timedelta(days=2))
 NAME = "trainer-kai/trainer-kai-webhook-tls"
 HOOKS = [hook.name for configuration in expected().configurations for hook in configuration.hooks]
 ALL = listed(HOOKS)
@@ -42,6 +44,16 @@ def one_wrong(found: Any) -> None:
     """Give the last webhook another authority."""
     wrong = base64.b64encode(OTHER.authority).decode()
     found[0]["webhooks"][2]["clientConfig"]["caBundle"] = wrong
+
+
+def told(source: str) -> list[Obj]:
+    """Return a webhook that is told who makes its certificate."""
+    return [deployment("trainer-kai-webhook", TRAINER_KAI_TLS_SOURCE=source)]
+
+
+def issued() -> Obj:
+    """Return a Secret of ours that cert-manager has written over."""
+    return {**secret(), "metadata": {"annotations": {"cert-manager.io/issuer-name": "x"}}}
 
 
 def facts(**fields: Any) -> Facts:
@@ -112,12 +124,16 @@ DATED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "it has not begun",
-        facts(secret=secret(make(HOSTS, NOW + timedelta(days=2)))),
+        facts(secret=secret(EARLY), configurations=configured(EARLY.authority)),
         ("fault", "it is good from 2026-05-03 to 2027-05-03 only, and it is 2026-05-01"),
     ),
     Case(
         "it has begun by the clock of the API server",
-        facts(secret=secret(make(HOSTS, NOW + timedelta(days=2))), skew_s=3 * 86400.0),
+        facts(
+            secret=secret(EARLY),
+            configurations=configured(EARLY.authority),
+            skew_s=3 * 86400.0,
+        ),
         ("ok", "good until 2027-05-03, made by the webhook"),
     ),
     Case(
@@ -142,8 +158,44 @@ DATED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "it is made by others",
-        facts(secret=secret(key=False)),
+        facts(secret=secret(key=False), deployments=[]),
         ("ok", "good until 2027-05-01, made by others"),
+    ),
+    Case(
+        "it is made by cert-manager, in a Secret that was ours",
+        facts(deployments=told("cert-manager")),
+        ("ok", "good until 2027-05-01, made by others"),
+    ),
+    Case(
+        "it was made by others, and is to be ours",
+        facts(secret=secret(key=False)),
+        (
+            "warning",
+            f"{NAME} is made by others: the webhook, told self-managed, leaves it alone",
+        ),
+    ),
+    Case(
+        "cert-manager has written into what was ours, and it is to be ours again",
+        facts(secret=issued(), deployments=told("self-managed")),
+        (
+            "warning",
+            f"{NAME} is made by others: the webhook, told self-managed, leaves it alone",
+        ),
+    ),
+    Case(
+        "it is in files, and an old one is left over",
+        facts(secret=secret(pair(400)), deployments=told("files")),
+        ("ok", "kept elsewhere; the webhook is answered"),
+    ),
+    Case(
+        "it is in files, and nobody answers",
+        facts(jobset=AWAY, secret=secret(pair(400)), deployments=told("files")),
+        ("unknown", "cannot tell: the certificate is in files"),
+    ),
+    Case(
+        "an old one is left over, and the API server trusts another",
+        facts(secret=secret(pair(400)), deployments=[]),
+        ("ok", "kept elsewhere; the webhook is answered"),
     ),
 ]
 

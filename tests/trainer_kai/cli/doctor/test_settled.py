@@ -1,0 +1,35 @@
+"""What Deployments show of the settings of the webhook."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.cli.doctor.sound import deployment
+from trainer_kai.cli.doctor.settled import told_webhook
+
+WEBHOOK = "trainer-kai-webhook"
+
+
+def with_more(**fields: Any) -> dict[str, Any]:
+    """Return a webhook that is told of the rest elsewhere."""
+    found: Any = deployment(WEBHOOK)
+    found["spec"]["template"]["spec"]["containers"][0] |= fields
+    return dict(found)
+
+
+TOLD: list[Case[list[Any], str]] = [
+    Case("nothing", [deployment(WEBHOOK)], "usual"),
+    Case("by a variable", [deployment(WEBHOOK, TRAINER_KAI_TLS_SOURCE="files")], "files"),
+    Case("by a flag", [with_more(args=["--tls-source", "files"])], "files"),
+    Case("all in one", [deployment("all", TRAINER_KAI_WEBHOOK_TLS_SOURCE="files")], "files"),
+    Case("it runs elsewhere", [deployment("trainer-kai-scheduler")], "?"),
+    Case("in a file", [with_more(args=["--config", "/etc/x.yaml"])], "?"),
+    Case("by all that is in a ConfigMap", [with_more(envFrom=[{"configMapRef": {}}])], "?"),
+]
+
+
+@pytest.mark.parametrize("case", TOLD, ids=ids)
+def test_what_the_webhook_is_told(case: Case[list[Any], str]) -> None:
+    """What does not show is not guessed."""
+    assert told_webhook(case.given, "TLS_SOURCE", "usual") == case.want
