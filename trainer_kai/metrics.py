@@ -201,13 +201,14 @@ class Metrics:
         Gauge,
         "admission_certificate_expires_timestamp_seconds",
         "When what the webhook shows ends, in seconds since 1970: the certificate, or the "
-        "authority by which API servers trust it.",
+        "authority by which API servers trust it (0 while they do not).",
         "part",
     )
     admission_certificate_trusted = Metric(
         Gauge,
         "admission_certificate_trusted",
-        "1 while every webhook of a configuration trusts what the webhook shows, and 0 otherwise.",
+        "1 while every webhook of a configuration trusts what the webhook shows, and 0 otherwise: "
+        "also once it was deleted.",
         "configuration",
     )
     snapshot_seconds = Metric(

@@ -6,6 +6,7 @@ webhook configuration trusts it, or when there is nothing better to show.
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
@@ -76,6 +77,7 @@ class Keeper:
         self._trusted = _Trusted("not yet")
         self._told = ""
         self._valid = Valid()
+        self._measured: set[str] = set()
 
     def not_loaded(self) -> str:
         """Say why there is no certificate; for `Health.needs`."""
@@ -169,13 +171,19 @@ class Keeper:
         if self.shown.pair is None:
             return
         expires = self._metrics.admission_certificate_expires_timestamp_seconds
-        until = self._trusted.until
         expires.labels("certificate").set(self._valid.ends.timestamp())
-        if until is not None:
-            expires.labels("authority").set(until.timestamp())
-        for one in asked or ():
-            why_not = self._trusted_by(self.shown.pair, [one]).why_not
-            self._metrics.admission_certificate_trusted.labels(str(one)).set(not why_not)
+        if asked is None:  # what was known goes on, as for readiness
+            return
+        until = self._trusted.until
+        if until is not None or self._trusted.why_not:
+            expires.labels("authority").set(until.timestamp() if until else 0)
+        else:
+            with suppress(KeyError):
+                expires.remove("authority")
+        trusted = {str(it): not self._trusted_by(self.shown.pair, [it]).why_not for it in asked}
+        self._measured |= trusted.keys()
+        for name in self._measured:  # who was deleted trusts nobody
+            self._metrics.admission_certificate_trusted.labels(name).set(trusted.get(name, False))
 
     def _tell(self, trouble: str) -> None:
         """Write down what is wrong, once."""

@@ -10,7 +10,17 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from structlog.testing import capture_logs
 
 from tests.support.clock import VirtualClock
-from tests.webhook.store import DAY_S, HOST, SETTINGS, Replica, Store, encoded, short
+from tests.webhook.store import (
+    DAY_S,
+    HOST,
+    MUTATING,
+    SETTINGS,
+    VALIDATING,
+    Replica,
+    Store,
+    encoded,
+    short,
+)
 from trainer_kai.settings import Tls
 from webhook.certs import Content, carry_out, host_of
 from webhook.given import CertManager, Files
@@ -195,6 +205,61 @@ async def test_metrics_tell_of_the_end_from_the_start(store: Store, clock: Virtu
     store.publish("eA==")
     await clock.advance(30)
     assert replica.metric("certificate_trusted", configuration=whose) == 0
+
+
+async def test_metrics_keep_nothing_that_was_good_before(store: Store, clock: VirtualClock) -> None:
+    """Whoever is not trusted any more, or is not asked any more, shows neither as before."""
+    content = made()
+    issue(store, content)
+    for path in (MUTATING, VALIDATING):
+        store.configure(encoded(content.authorities), path=path)
+    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    names = [f"{kind}WebhookConfiguration kai-trainer" for kind in ("Mutating", "Validating")]
+
+    def measured() -> list[float | None]:
+        ends = replica.metric("certificate_expires_timestamp_seconds", part="authority")
+        return [ends, *(replica.metric("certificate_trusted", configuration=it) for it in names)]
+
+    before = measured()
+    store.refuse = 403
+    await clock.advance(15)
+    outage = measured()
+    store.refuse = None
+    store.publish(encoded(made().authorities))
+    await clock.advance(15)
+    lost = measured()
+    store.publish(encoded(content.authorities))
+    await clock.advance(15)
+    again = measured()
+    store.configurations.clear()
+    await clock.advance(15)
+
+    assert before[1:] == [1, 1]
+    assert before == outage == again
+    assert lost == [0, 0, 1]
+    assert measured() == [0, 0, 0]
+
+
+async def test_metrics_do_not_guess_whom_a_machine_trusts(
+    store: Store, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """Once no webhook names an authority, the end of none is known."""
+    content = made()
+    crt, key = tmp_path / "a", tmp_path / "b"
+    crt.write_bytes(content.certificate)
+    key.write_bytes(content.key)
+    settings = Tls(source="files", certificate_file=f"{crt}", key_file=f"{key}")
+    store.publish(encoded(content.authorities))
+    replica = await Replica(store, clock, settings, lambda _: Files(f"{crt}", f"{key}")).start()
+    which = "certificate_expires_timestamp_seconds"
+    before = replica.metric(which, part="authority")
+    for path in store.configurations:
+        store.publish("", path)
+    await clock.advance(15)
+
+    assert before
+    assert replica.metric(which, part="authority") is None
+    assert replica.metric(which, part="certificate")
 
 
 async def test_one_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> None:
