@@ -25,7 +25,7 @@ from e2e.cluster.resources import (
 from e2e.cluster.timeline import Moment, State, Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
-from e2e.front.install import MANIFESTS, PODGROUPS, kubectl
+from e2e.front.install import MANIFESTS, PODGROUPS, PRIORITY_CLASSES, kubectl
 from e2e.front.ours import finishing
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
 from e2e.scheduler.teams import complete, on_nodes
@@ -84,7 +84,11 @@ async def _take_away(cluster: Cluster, seen: Timeline) -> None:
     for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         left = [it["metadata"]["name"] for it in (await cluster.api.list(kind))[0]]
         assert [name for name in left if "kai" in name] == []
-    for kind, name in ((NAMESPACES, "trainer-kai"), (CRDS, "podgroups.scheduling.run.ai")):
+    for kind, name in (
+        (NAMESPACES, "trainer-kai"),
+        (CRDS, "podgroups.scheduling.run.ai"),
+        (PRIORITY_CLASSES, "trainer-kai"),
+    ):
         assert await _is_gone(cluster, kind, name)
     for kind in (TRAINJOBS, JOBSETS, PODS):
         for obj in (await cluster.api.list(kind, _ROOM))[0]:

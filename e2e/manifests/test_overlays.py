@@ -21,6 +21,7 @@ from e2e.front.install import (
 from trainer_kai.api.names import INJECT
 
 OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
+OUR_CLASS: Final = (PRIORITY_CLASSES.kind, "", "trainer-kai")  # of the pods of our processes
 OF_KAI: Final = {CRDS.kind, QUEUES.kind, PRIORITY_CLASSES.kind}
 PROCESSES: Final = {DEPLOYMENTS.kind, BUDGETS.kind, NETWORK_POLICIES.kind}
 IN_THE_CLUSTER: Final = PROCESSES | {SERVICES.kind}
@@ -57,7 +58,7 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
 
     assert beside == everything - gone
     assert {key for key in gone if key[2] != SCHEDULER} == {
-        key for key in everything if key[0] in OF_KAI
+        key for key in everything if key[0] in OF_KAI and key != OUR_CLASS
     }
     assert {key[0] for key in gone if key[2] == SCHEDULER} == {
         *PROCESSES,
@@ -79,7 +80,7 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
     ]
 
     assert everything - keys(local) == Counter(
-        {key: n for key, n in everything.items() if key[0] in IN_THE_CLUSTER}
+        {key: n for key, n in everything.items() if key[0] in IN_THE_CLUSTER or key == OUR_CLASS}
     )
     assert [list(config) for config in urls] == [["url"]] * 5
     assert moved == [

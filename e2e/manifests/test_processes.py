@@ -9,11 +9,12 @@ import pytest
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import PODS, Obj
-from e2e.front.install import BUDGETS, DEPLOYMENTS, MANIFESTS, apply, build
+from e2e.front.install import BUDGETS, DEPLOYMENTS, MANIFESTS, PRIORITY_CLASSES, apply, build
 from trainer_kai.config import load
 from trainer_kai.settings import PROCESSES
 
 OVERLAYS: Final = ("default", "external-kai", "opt-in", "cert-manager", "enforce-queues")
+_OF_KAI: Final = 125  # the highest of its classes
 EXTERNAL: Final = "external-kai"
 ASKS: Final = ("queue_permission", "admission.unknown_queue", "tls.source")
 TOLD: Final = ("warn", "warn", "self-managed")
@@ -47,12 +48,17 @@ async def test_an_api_server_takes_them(overlay: str, installed: Cluster) -> Non
 async def test_their_pods_are_let_into_a_restricted_namespace(installed: Cluster) -> None:
     """As ours is; without what they say about security they would not be."""
     deployments = await of_kind("default", DEPLOYMENTS.kind)
+    [own_class] = [
+        it for it in await of_kind("default", PRIORITY_CLASSES.kind) if it["value"] > _OF_KAI
+    ]
+    await apply(installed, own_class)
 
     assert len(deployments) == len(PROCESSES)
     for deployment in deployments:
         pod = _pod(deployment)
         made = await _try(installed, pod)
         assert made["metadata"]["namespace"] == "trainer-kai"
+        assert made["spec"]["priority"] == own_class["value"]
         for lax in _laxer(pod):
             with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
                 await _try(installed, lax)

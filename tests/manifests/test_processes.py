@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from aiohttp import ClientSession
 
-from tests.manifests.test_manifests import objects
+from tests.manifests.test_manifests import documents, objects
 from tests.support.tree import ROOT
 from trainer_kai.clock import SystemClock
 from trainer_kai.config import load
@@ -168,6 +168,18 @@ def test_a_process_asks_for_room(process: str) -> None:
 
     assert resources["requests"].keys() == {"cpu", "memory"}
     assert resources["limits"].keys() == {"memory"}
+
+
+@every_process
+def test_nobody_takes_the_place_of_a_process(process: str) -> None:
+    """But the system: the class is the highest that may be defined, and installed with the pods."""
+    name = spec_of(process)["priorityClassName"]
+    file = ROOT / "manifests" / "base" / "processes" / "priorityclass.yaml"
+
+    assert documents(file) == [named("PriorityClass", name)]
+    assert not name.startswith("system-")
+    assert named("PriorityClass", name)["value"] == 1_000_000_000
+    assert "preemptionPolicy" not in named("PriorityClass", name)
 
 
 @every_process

@@ -56,7 +56,7 @@ def installed() -> Expected:
         configurations=tuple(_configuration(it) for kind in _HOOKS for it in _of(objects, kind)),
         accounts=tuple(_accounts(objects)),
         deployments=tuple(sorted(it["metadata"]["name"] for it in _of(objects, "Deployment"))),
-        classes=tuple(it["metadata"]["name"] for it in _of(objects, "PriorityClass")),
+        classes=tuple(_classes(objects)),
         runtime_field=_patched(patch),
         runtime_definitions=_targets(yaml.safe_load((_FIELD / "kustomization.yaml").read_text())),
     )
@@ -111,6 +111,16 @@ def _hook(found: Obj) -> Hook:
         fields={name: value for name, value in found.items() if name not in _VARIED},
         conditions={it["name"]: it["expression"] for it in found.get("matchConditions", ())},
     )
+
+
+def _classes(objects: list[Obj]) -> Iterator[str]:
+    """Yield those for workloads: that of our own pods is asked for by their Deployments."""
+    own = {
+        it["spec"]["template"]["spec"].get("priorityClassName") for it in _of(objects, "Deployment")
+    }
+    for found in _of(objects, "PriorityClass"):
+        if found["metadata"]["name"] not in own:
+            yield found["metadata"]["name"]
 
 
 def _accounts(objects: list[Obj]) -> Iterator[Account]:

@@ -7,7 +7,7 @@ from typing import Final
 from scheduler.state.queues import QueueRows
 from trainer_kai.api.names import DEFAULT_QUEUE, QUEUE
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
-from trainer_kai.cli.doctor.facts import Facts, listed
+from trainer_kai.cli.doctor.facts import Facts, at, listed, name_of
 from trainer_kai.cli.doctor.finding import (
     CannotTell,
     Finding,
@@ -84,15 +84,19 @@ def check_named_queues(facts: Facts) -> Iterator[Finding]:
 
 
 def check_classes(facts: Facts) -> Iterator[Finding]:
-    """Say whether KAI's priority classes are there."""
+    """Say whether KAI's priority classes are there, and that of our own pods."""
     check, found = "priority classes", set(known(facts.classes))
+    lost = sorted(_own_classes(facts) - found)
+    if lost:
+        right = "manifests/base/processes, applied again: without it no new pod of ours is made"
+        yield fault(check, f"there is no {listed(lost)}, which our Deployments name", right)
     missing = [it for it in facts.manifests.classes if it not in found]
     if missing:
         right = "manifests/base/priorityclasses: without them all have one priority"
         if has_kai(facts):
             right = "KAI's own: without them all have one priority"
         yield warning(check, f"there is no {listed(missing)}", right)
-    else:
+    elif not lost:
         yield ok(check, f"{listed(facts.manifests.classes)} are there")
 
 
@@ -104,6 +108,14 @@ def check_nodes(facts: Facts) -> Iterator[Finding]:
     else:
         right = "nodes with GPUs, and a device plugin that says so: else no such pod runs"
         yield warning(check, f"none of {number} has GPUs", right)
+
+
+def _own_classes(facts: Facts) -> set[str]:
+    """Return the classes that Deployments of ours ask for."""
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    ours = [it for it in deployments if name_of(it) in facts.manifests.deployments]
+    named = {at(it, "spec", "template", "spec", "priorityClassName") for it in ours}
+    return {str(it) for it in named if it}
 
 
 def _default_queue(facts: Facts) -> str:

@@ -27,8 +27,15 @@ def of_its_own(name: str, **environment: str) -> Facts:
     return having(DEFAULT, queue(name, -1))._replace(
         jobset=Trial(trials.jobset("default"), got),
         namespaces=[Meta(name="default", labels={"kai.scheduler/queue": name})],
-        deployments=[deployment("trainer-kai-webhook", **environment)],
+        deployments=[deployment("trainer-kai-webhook", 2, **environment)],
     )
+
+
+def classified(name: str) -> list[Any]:
+    """Return a Deployment whose pods are of a priority class."""
+    found: Any = deployment("trainer-kai-webhook")
+    found["spec"]["template"]["spec"]["priorityClassName"] = name
+    return [found]
 
 
 DEFAULT = queue("default-queue", -1)
@@ -112,6 +119,21 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         "no classes",
         ("priority classes", sound()._replace(classes=["build", "inference", "other"])),
         ("warning", "there is no train, build-preemptible"),
+    ),
+    Case(
+        "not the class of our own pods",
+        ("priority classes", sound()._replace(deployments=classified("mine"))),
+        ("fault", "there is no mine, which our Deployments name"),
+    ),
+    Case(
+        "the class of our own pods, which is there",
+        (
+            "priority classes",
+            sound()._replace(
+                deployments=classified("mine"), classes=[*sound().manifests.classes, "mine"]
+            ),
+        ),
+        ("ok", "train, build-preemptible, build, inference are there"),
     ),
     Case(
         "no GPUs",
