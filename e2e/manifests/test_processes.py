@@ -64,6 +64,28 @@ async def test_their_pods_are_let_into_a_restricted_namespace(installed: Cluster
                 await _try(installed, lax)
 
 
+async def test_the_way_back_from_cert_manager_is_to_apply_without_it(installed: Cluster) -> None:
+    """What it had added is taken away again, and the webhook may write its Secret."""
+    kinds, found = (DEPLOYMENTS.kind, "Role"), []
+    for overlay in ("default", "cert-manager", "default"):
+        objects = await of_kind(overlay, *kinds)
+        ours = [it for it in objects if it["metadata"]["name"] == "trainer-kai-webhook"]
+        found.append([(await apply(installed, it)) for it in ours])
+    await installed.api.delete(DEPLOYMENTS, "trainer-kai", "trainer-kai-webhook")
+    said = [
+        {
+            it["kind"]: it.get("rules") or it["spec"]["template"]["spec"]["containers"][0]["env"]
+            for it in made
+        }
+        for made in found
+    ]
+
+    before, meanwhile, after = said
+    assert before.keys() == set(kinds)
+    assert all(before[kind] != meanwhile[kind] for kind in kinds)
+    assert before == after
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 async def test_all_processes_are_told_the_same_mode(overlay: str) -> None:
     """Beside a KAI another one than without, and there is no scheduler there."""

@@ -70,6 +70,24 @@ def test_a_setting_is_added_where_it_takes_none_away() -> None:
     assert [it["path"] for it in patches] == ["/spec/template/spec/containers/0/env/-"]
 
 
+def test_the_way_back_from_cert_manager_names_all_that_is_its() -> None:
+    """Every object of the component, and both Secrets that are made of those."""
+    section = README.partition("### Back to certificates")[2].partition("\n### ")[0]
+    deleted = [
+        (kind.partition(".")[0], names.split())
+        for kind, names in re.findall(
+            r"^kubectl -n trainer-kai delete (\S+) (.*)$", section, re.MULTILINE
+        )
+    ]
+    found = objects("Certificate", "Issuer")
+    made = [(f"{it['kind'].lower()}s", it["metadata"]["name"]) for it in found]
+    secrets = [("secret", it["spec"]["secretName"]) for it in objects("Certificate")]
+
+    assert sorted((kind, name) for kind, names in deleted for name in names) == sorted(
+        [*made, *secrets]
+    )
+
+
 def test_what_is_uninstalled_first_is_whatever_asks_or_rules() -> None:
     """By the names and kinds that are there."""
     section = README.partition("## Uninstalling")[2].partition("\n## ")[0]

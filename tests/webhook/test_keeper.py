@@ -80,6 +80,29 @@ async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(
     assert store.writes() == []
 
 
+async def test_the_way_back_from_cert_manager(store: Store, clock: VirtualClock) -> None:
+    """Its Secret has to go, which ends nobody; who runs finds ours in its place."""
+    content = made()
+    issue(store, content)
+    store.publish(encoded(content.authorities))
+    old = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    early = await Replica(store, clock).start()
+    await clock.advance(15)
+    in_the_way = early.unready["loaded"]
+    await early.kill()
+    store.secret = None
+    await clock.advance(15)
+    meanwhile = old.unready, old.shows
+    new = await Replica(store, clock).start()
+    await clock.advance(15)
+
+    assert "is not ours: cert-manager writes it" in in_the_way
+    assert meanwhile == ({}, content.certificate)
+    assert (old.unready, new.unready) == ({}, {})
+    assert old.shows == new.shows == store.content.certificate != content.certificate
+    assert store.bundles() == {encoded(store.content.authorities)}
+
+
 async def test_a_new_one_is_shown_when_it_is_trusted(store: Store, clock: VirtualClock) -> None:
     """The old one is shown until then, unless it has ended or is not trusted any more."""
     first, second, third = made(), made(), made()
