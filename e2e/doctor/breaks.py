@@ -16,6 +16,7 @@ from e2e.cluster.resources import (
     MUTATING_WEBHOOKS,
     RUNTIMES,
     SECRETS,
+    VALIDATING_WEBHOOKS,
     Obj,
     Resource,
 )
@@ -39,6 +40,14 @@ async def no_configuration(clinic: Clinic) -> AsyncIterator[None]:
     async with clinic.without(MUTATING_WEBHOOKS, None, OURS):
         yield
     await clinic.until_injected()
+
+
+@asynccontextmanager
+async def nobody_judges(clinic: Clinic) -> AsyncIterator[None]:
+    """Let TrainJobs be taken as they are."""
+    async with clinic.without(VALIDATING_WEBHOOKS, None, OURS):
+        yield
+    await clinic.until_judged()
 
 
 @asynccontextmanager
@@ -212,6 +221,13 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
             "mutating webhooks": ("fault", "there is no MutatingWebhookConfiguration kai-trainer"),
             "a TrainJob": ("fault", "is made without the mark, a scheduler name"),
             "a pod of a gang": ("fault", "it joins no group"),
+        },
+    ),
+    "no validating configuration": (
+        nobody_judges,
+        {
+            "validating webhooks": ("fault", "there is no ValidatingWebhookConfiguration"),
+            "a wrong TrainJob": ("fault", "one with a queue that cannot be is taken"),
         },
     ),
     "our webhook refuses dry runs": (

@@ -92,6 +92,14 @@ class Clinic(NamedTuple):
             while ADMITTED not in str(await self._tried()):
                 await asyncio.sleep(0.1)
 
+    async def until_judged(self) -> None:
+        """Wait until a TrainJob that cannot work is refused again."""
+        async with asyncio.timeout(_SOON_S):
+            while True:
+                told = await self.told("-o", "json")
+                if "a wrong TrainJob" not in told.wrong:
+                    return
+
     async def _tried(self) -> Obj | ApiError:
         body = trials.jobset("default")
         path = JOBSETS.path("default")

@@ -35,6 +35,7 @@ from trainer_kai.cli.doctor.tried import (
     check_gang_pod,
     check_jobset,
     check_namespaces,
+    check_refusal,
 )
 from trainer_kai.cli.doctor.trust import check_certificate, check_trust
 
@@ -55,6 +56,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "certificate": check_certificate,
     "namespaces": check_namespaces,
     TRAINJOB: check_jobset,
+    "a wrong TrainJob": check_refusal,
     "a pod of a gang": check_gang_pod,
     "a pod of others": check_foreign_pod,
     "mode": check_mode,

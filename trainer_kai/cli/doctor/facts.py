@@ -76,6 +76,7 @@ class Facts(NamedTuple):
     jobset: Fact[Trial] = NOT_ASKED
     gang_pod: Fact[Trial] = NOT_ASKED
     foreign_pod: Fact[Trial] = NOT_ASKED
+    trainjob: Fact[Trial] = NOT_ASKED  # one that is to be refused
     accounts: Mapping[str, Fact[bool]] = {}  # whether there is such a ServiceAccount
     lacking: Mapping[str, Fact[Sequence[Right]]] = {}  # what it may not, by account
     deployments: Fact[Sequence[Obj]] = NOT_ASKED

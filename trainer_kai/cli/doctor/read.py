@@ -87,6 +87,14 @@ _CONFIGURATIONS: Final = tuple(
 _POLICIES: Final = _kind(
     ADMISSION_REGISTRATION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy"
 )
+_RUNTIME_NAMES: Final = Resource(
+    CLUSTER_RUNTIMES.group,
+    CLUSTER_RUNTIMES.version,
+    CLUSTER_RUNTIMES.plural,
+    CLUSTER_RUNTIMES.kind,
+    namespaced=False,
+    struct=PartialObject,
+)
 _DEPLOYMENTS: Final = _kind("apps", "deployments", "Deployment", namespaced=True)
 _SECRETS: Final = _kind("", "secrets", "Secret", namespaced=True)
 _ACCOUNTS: Final = _kind("", "serviceaccounts", "ServiceAccount", namespaced=True)
@@ -101,8 +109,9 @@ _NAMED_GROUPS: Final = Resource(
 _GPU_NODES: Final = Resource(
     NODES.group, NODES.version, NODES.plural, NODES.kind, namespaced=False, struct=_Node
 )
-_TRIALS: Final[Mapping[str, tuple[Resource[Any], Callable[[str], dict[str, Any]]]]] = {
+_TRIALS: Final[Mapping[str, tuple[Resource[Any], Callable[..., dict[str, Any]]]]] = {
     "jobset": (JOBSETS, trials.jobset),
+    "trainjob": (TRAINJOBS, trials.trainjob),
     "gang_pod": (PODS, trials.gang_pod),
     "foreign_pod": (PODS, trials.foreign_pod),
 }
@@ -168,6 +177,7 @@ class _Looking:
             "configurations": self._configurations(),
             "policies": ask.raw(_POLICIES),
             "noted_runtimes": self._noted(),
+            "runtimes": ask.first(_RUNTIME_NAMES),
             "namespaces": ask.every(NAMESPACES),
             "deployments": ask.raw(_DEPLOYMENTS, where),
             "leases": ask.every(LEASES, where),
@@ -192,15 +202,22 @@ class _Looking:
             place = wish.try_in or place_for(found, context)
             if not place and name != "foreign_pod":
                 return Unread("no namespace takes part; --try-in names one to try it in")
-            return await self._tried(name, place or context)
+            if name != "trainjob":
+                return await self._tried(name, place or context)
+            runtimes: Fact[Sequence[str]] = _names(await asked["runtimes"])
+            if isinstance(runtimes, Unread):
+                return runtimes
+            if not runtimes:
+                return Unread("not tried: there is no ClusterTrainingRuntime")
+            return await self._tried(name, place, runtimes[0])
 
         return {name: try_out(name) for name in _TRIALS}
 
-    async def _tried(self, name: str, place: str) -> Fact[tuple[Trial, float]]:
+    async def _tried(self, name: str, *given: str) -> Fact[tuple[Trial, float]]:
         resource, body = _TRIALS[name]
         clock = self._asking.client.clock
         before = clock.now()
-        trial = await self._asking.dry(resource, body(place))
+        trial = await self._asking.dry(resource, body(*given))
         if isinstance(trial, Unread):
             return trial
         return trial, _skew_s(trial, before, clock.now())
@@ -272,6 +289,7 @@ def _collected(facts: Facts, got: Mapping[str, Any]) -> Facts:
         jobset=_trial(got["jobset"]),
         gang_pod=_trial(got["gang_pod"]),
         foreign_pod=_trial(got["foreign_pod"]),
+        trainjob=_trial(got["trainjob"]),
         namespaces=_metas(got["namespaces"]),
         deployments=got["deployments"],
         leases=got["leases"],

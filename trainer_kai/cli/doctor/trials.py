@@ -1,4 +1,4 @@
-"""What is tried dry: a JobSet as Trainer makes it, a pod of a gang, and a pod that is none of ours.
+"""What is tried dry: a JobSet as Trainer makes it, a TrainJob to be refused, pods of all kinds.
 
 A dry run goes through all of admission and is stored nowhere. The TrainJob that the JobSet belongs
 to does not exist; our webhook then goes by what it knows of the namespace.
@@ -11,15 +11,17 @@ from trainer_kai.api.names import (
     JOB_INDEX,
     JOBSET_NAME,
     JOBSET_UID,
+    QUEUE,
     REPLICATED_JOB,
 )
-from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS
 
-__all__ = ["NAME", "foreign_pod", "gang_pod", "jobset"]
+__all__ = ["NAME", "foreign_pod", "gang_pod", "jobset", "trainjob"]
 
 NAME: Final = "trainer-kai-doctor"
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 _IMAGE: Final = "trainer-kai.invalid/doctor"  # nobody ever pulls it
+_NO_QUEUE: Final = "No_Queue"  # a label may be called so, a Queue never
 _SUFFIX: Final = "doctor"
 
 
@@ -38,6 +40,17 @@ def jobset(namespace: str) -> dict[str, Any]:
         "kind": JOBSETS.kind,
         "metadata": {"namespace": namespace, "name": NAME, "ownerReferences": [owner]},
         "spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}]},
+    }
+
+
+def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
+    """Return a TrainJob whose queue nobody can make."""
+    ref = {"apiGroup": CLUSTER_RUNTIMES.group, "kind": CLUSTER_RUNTIMES.kind, "name": runtime}
+    return {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "metadata": {"namespace": namespace, "name": NAME, "labels": {QUEUE: _NO_QUEUE}},
+        "spec": {"runtimeRef": ref},
     }
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "check_gang_pod",
     "check_jobset",
     "check_namespaces",
+    "check_refusal",
     "given_queue",
     "has_kai",
     "has_policy_only",
@@ -134,6 +135,27 @@ def check_foreign_pod(facts: Facts) -> Iterator[Finding]:
         yield fault(check, f"dry in {trial.namespace}: {listed(touched)}", right)
     else:
         yield ok(check, f"dry in {trial.namespace}: it is let be")
+
+
+def check_refusal(facts: Facts) -> Iterator[Finding]:
+    """Say whether a TrainJob that cannot work is refused."""
+    check = "a wrong TrainJob"
+    if has_policy_only(facts):
+        yield ok(check, "not judged: a policy refuses nothing")
+        return
+    trial = known(facts.trainjob)
+    refused = refused_by(facts, trial)
+    if refused is not None and refused.by is By.OURS:
+        yield ok(check, f"dry in {trial.namespace}: it is refused")
+    elif refused is not None:
+        yield _refused(check, "TrainJobs", refused)
+    elif answered(facts) is not True:
+        raise CannotTell("it is taken, and no webhook of ours answers")
+    else:
+        right = "validating webhooks that are called there, and trust the webhook"
+        yield fault(
+            check, f"dry in {trial.namespace}: one with a queue that cannot be is taken", right
+        )
 
 
 def check_namespaces(facts: Facts) -> Iterator[Finding]:

@@ -39,11 +39,18 @@ __all__ = [
     "sound",
     "spoilt",
     "states",
+    "taken",
 ]
 
 NOW: Final = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOSTS: Final = ("trainer-kai-webhook.trainer-kai.svc",)
 MODE_EXTERNAL: Final = "kai.scheduler/skip-podgrouper"
+REFUSED: Final = Refusal(
+    "POST /apis/trainer.kubeflow.org",
+    403,
+    "Forbidden",
+    'admission webhook "trainjob.trainer-kai.dev" denied the request: metadata.labels[x]: no',
+)
 BASE: Final = ROOT / "manifests" / "base"
 
 
@@ -71,6 +78,7 @@ def sound() -> Facts:
         jobset=Trial(trials.jobset("default"), injected()),
         gang_pod=Trial(trials.gang_pod("default"), joined()),
         foreign_pod=Trial(trials.foreign_pod("default"), let_be()),
+        trainjob=Trial(trials.trainjob("default", "plain"), None, REFUSED),
         accounts={it.name: True for it in manifests.accounts},
         lacking={it.name: [] for it in manifests.accounts},
         deployments=[deployment(it) for it in manifests.deployments],
@@ -96,6 +104,7 @@ def spoilt() -> Facts:
         configurations=configured(make(HOSTS, NOW).authority),
         jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),
         gang_pod=Trial(pod, pod),
+        trainjob=taken(),
         queues=queues(*every),
     )
 
@@ -181,6 +190,12 @@ def let_be() -> Obj:
     got = trials.foreign_pod("default")
     got["spec"]["schedulerName"] = "default-scheduler"
     return got
+
+
+def taken() -> Trial:
+    """Return a TrainJob that was to be refused, and is not."""
+    body = trials.trainjob("default", "plain")
+    return Trial(body, body)
 
 
 def refused(message: str, status: int = 500, reason: str = "InternalError") -> Trial:

@@ -158,7 +158,10 @@ def wrong(facts: Facts) -> dict[str, str]:
 
 async def test_a_sound_cluster_is_read_whole(wire: Wire) -> None:
     """Of the two pods only one can be served here, so a gang's pod has no group."""
-    assert wrong(await looked(wire)) == {"a pod of a gang": "dry in default: it joins no group"}
+    assert wrong(await looked(wire)) == {
+        "a pod of a gang": "dry in default: it joins no group",
+        "a wrong TrainJob": "cannot tell: not tried: there is no ClusterTrainingRuntime",
+    }
     assert (
         "/api/v1/namespaces/default/pods?fieldManager=trainer-kai-doctor&dryRun=All" in wire.asked
     )
@@ -169,6 +172,7 @@ async def test_what_may_not_be_read_is_named_and_nothing_else_is_lost(wire: Wire
     wire.refusals = {SECRET: 403, NODES: 403, REVIEWS: 403}
 
     found = wrong(await looked(wire))
+    del found["a wrong TrainJob"]
 
     reviews = "cannot tell: you may not create subjectaccessreviews.authorization.k8s.io"
     assert found["nodes"] == "cannot tell: you may not list nodes"
@@ -199,7 +203,9 @@ async def test_what_says_nothing_or_fails_holds_nobody_up(wire: Wire) -> None:
     assert wire.clock.monotonic_s() < 40
     assert found["certificate"].startswith("cannot tell: ")
     assert found["nodes"].startswith("cannot tell: GET /api/v1/nodes: 500")
-    assert found.keys() == {"a pod of a gang", "authority", "certificate", "nodes"}
+    assert found.keys() - {"a wrong TrainJob"} == {
+        *("a pod of a gang", "authority", "certificate", "nodes")
+    }
 
 
 async def test_without_an_api_server_nobody_can_say(wire: Wire) -> None:
@@ -291,6 +297,18 @@ class Late(Wire):
     def __init__(self, wire: Wire) -> None:
         super().__init__(VirtualClock(NOW))
         self.served = wire.served
+
+
+async def test_a_wrong_trainjob_is_tried_with_a_runtime_that_is_there(wire: Wire) -> None:
+    """Else Trainer refuses it before we are asked."""
+    path = "/apis/trainer.kubeflow.org/v1alpha1"
+    wire.served[f"{path}/clustertrainingruntimes"] = listing(Meta(name="torch"))
+    wire.served[f"{path}/namespaces/default/trainjobs"] = made(known(sound().foreign_pod).got)
+
+    sent = known((await looked(wire)).trainjob).sent
+
+    assert sent["spec"]["runtimeRef"]["name"] == "torch"
+    assert sent["metadata"]["labels"] == {"kai.scheduler/queue": "No_Queue"}
 
 
 async def test_runtimes_that_had_the_queue_as_a_field_are_found(wire: Wire) -> None:

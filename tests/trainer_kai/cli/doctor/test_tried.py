@@ -12,6 +12,7 @@ from tests.trainer_kai.cli.doctor.sound import (
     refused,
     sound,
     states,
+    taken,
 )
 from trainer_kai.api.meta import Meta
 from trainer_kai.cli.doctor import trials
@@ -100,6 +101,26 @@ TOLD: list[Case[tuple[str, Facts], tuple[str, str]]] = [
             "unknown",
             f"cannot tell: refused by the roles of the user: {ROLES}",
         ),
+    ),
+    Case(
+        "what cannot work is refused",
+        ("a wrong TrainJob", sound()),
+        ("ok", "dry in default: it is refused"),
+    ),
+    Case(
+        "what cannot work is taken",
+        ("a wrong TrainJob", sound()._replace(trainjob=taken())),
+        ("fault", "dry in default: one with a queue that cannot be is taken"),
+    ),
+    Case(
+        "and nobody answers anyway",
+        ("a wrong TrainJob", jobset(refused(AWAY))._replace(trainjob=taken())),
+        ("unknown", "cannot tell: it is taken, and no webhook of ours answers"),
+    ),
+    Case(
+        "what cannot work is refused by others",
+        ("a wrong TrainJob", sound()._replace(trainjob=refused("exceeded quota", 403))),
+        ("unknown", "cannot tell: refused by the API server: exceeded quota"),
     ),
     Case(
         "a pod that joins nothing",
