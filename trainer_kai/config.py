@@ -205,7 +205,7 @@ def _mapping(
             yield _Entry(name, text, f"{label} {name}")
         elif name in sections:
             yield FieldError(f"{label} {name}", "is given more than once")
-        elif isinstance(value, yaml.MappingNode) and _inside(name, known):
+        elif isinstance(value, yaml.MappingNode) and _is_section(name, known):
             sections.add(name)
             yield from _mapping(value, path, name, known)
         elif name in known:
@@ -240,8 +240,16 @@ def _unknown(key: str, names: Iterable[str]) -> str:
     if inside:
         return f"is a section, with {', '.join(inside)}"
     bare = {name.removeprefix(_PREFIX): name for name in names}
-    near = difflib.get_close_matches(key.removeprefix(_PREFIX), bare, n=1)
-    return f"is no setting; {f'did you mean {bare[near[0]]}?' if near else '--help lists them'}"
+    behind = {name.partition(".")[2]: name for name in names}  # as it is called outside of all
+    near = difflib.get_close_matches(key.removeprefix(_PREFIX), {**behind, **bare}, n=1)
+    right = {**behind, **bare}[near[0]] if near else ""
+    return f"is no setting; {f'did you mean {right}?' if near else '--help lists them'}"
+
+
+def _is_section(name: str, names: Iterable[str]) -> bool:
+    """Say whether it is one, or one that is misspelt: what stands in it is told by its name."""
+    sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
+    return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
 
 
 def _inside(section: str, names: Iterable[str]) -> list[str]:
@@ -251,6 +259,8 @@ def _inside(section: str, names: Iterable[str]) -> list[str]:
 def _told(text: str, fault: ErrorDetails) -> str:
     """Say what is wrong with *text*."""
     said = _said(fault)
+    if said.startswith("'"):  # it names the part of the text that is wrong
+        return said
     return f"{text!r} {said}" if said.startswith("should") else f"{text!r}: {said}"
 
 

@@ -5,7 +5,8 @@ the README are made of them. No setting holds a secret, and none may: all are pr
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
@@ -13,8 +14,12 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
+from trainer_kai.api.syntax import label_name_fault
 
 __all__ = [
+    "ACTIONS",
+    "ALWAYS_ON",
+    "OPTIONAL",
     "PROCESSES",
     "Admission",
     "AllSettings",
@@ -30,7 +35,60 @@ __all__ = [
     "Settings",
     "Tls",
     "WebhookSettings",
+    "listed",
 ]
+
+# Not `stalegangeviction`: a plan goes by what is written on a group, and the warden of a running
+# scheduler knows more. It counts how long we have seen for ourselves that pods which exist find no
+# room, and so who is repaired is not evicted.
+ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt")
+# What `scheduler.policies.registry` knows, which the library may not import; a test compares them.
+OPTIONAL: Final = (
+    *("priority", "elastic", "nominatednode", "nodeavailability", "resourcetype", "nodeplacement"),
+    *("proportion", "minruntime", "podaffinity", "dynamicresources", "topology", "gpupack"),
+    *("gpuspread", "gpusharingorder", "numa", "sg-nodelocalgreedy", "sg-multinodegang"),
+    "reflectjoborder",
+)
+ALWAYS_ON: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
+
+
+def listed(text: str) -> list[str]:
+    """Return the names of a setting that has several."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{name!r} is unknown; {meant}there are {', '.join(known)}"
+
+
+def _actions(text: str) -> Iterator[str]:
+    yield from (_unknown(name, ACTIONS) for name in listed(text) if name not in ACTIONS)
+
+
+def _disabled(text: str) -> Iterator[str]:
+    for name in listed(text):
+        if name in ALWAYS_ON:
+            yield f"{name!r} is always on"
+        elif name not in OPTIONAL:
+            yield _unknown(name, sorted(OPTIONAL))
+
+
+def _resources(text: str) -> Iterator[str]:
+    yield from filter(None, map(label_name_fault, listed(text)))
+
+
+def _all(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
+    """Say all that is wrong with the names of a setting."""
+
+    def check(text: str) -> str:
+        faults = [*rule(text)]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return text
+
+    return AfterValidator(check)
 
 
 def _kubernetes_name(value: str) -> str:
@@ -269,19 +327,19 @@ class Policies(_Model):
     cpu_placement: Literal["binpack", "spread"] = "binpack"
     """The same for pods without GPUs, by CPU."""
 
-    past_use_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    past_use_weight: float = Field(default=1.0, ge=0, le=1_000_000, allow_inf_nan=False)
     """How much past use counts in the division of fair shares; KAI calls it kValue."""
 
     victims: Literal["kai", "least-work-lost", "fewest-units"] = "kai"
     """Who loses first: as KAI has it, the least work since a checkpoint, or who gives most."""
 
-    disabled: str = ""
+    disabled: Annotated[str, _all(_disabled)] = ""
     """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
 
-    actions: str = "allocate,consolidation,reclaim,preempt"
+    actions: Annotated[str, _all(_actions)] = "allocate,consolidation,reclaim,preempt"
     """What is done, with commas between; by all but the first somebody may lose his place."""
 
-    gpu_resources: str = f"{GPU},{AMD_GPU}"
+    gpu_resources: Annotated[str, _all(_resources)] = f"{GPU},{AMD_GPU}"
     """Resources of nodes that are whole GPUs, with commas between them."""
 
 

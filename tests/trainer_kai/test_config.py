@@ -196,7 +196,7 @@ FAULTS: list[Case[Sources, list[str]]] = [
         ("foo: {}\nlogs: {level: debug}\nlog: {lvl: {}, far: []}\nhealth: {}", {}, []),
         [
             "FILE:1 foo: is no setting; --help lists them",
-            "FILE:2 logs: is no setting; --help lists them",
+            "FILE:2 logs.level: is no setting; did you mean log.level?",
             "FILE:3 log.lvl: is no setting; did you mean log.level?",
             "FILE:3 log.far: is no setting; did you mean log.format?",
         ],
