@@ -23,10 +23,11 @@ from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.misspelt import TRAINJOBS as READ
+from trainer_kai.policy.misspelt import misspelt
 from trainer_kai.policy.queues import Source
 from trainer_kai.policy.units import MOST_JOBS
 from webhook.cache import runtime_key
-from webhook.misspelt import ANNOTATIONS, LABELS, misspelt
 from webhook.queuetree import QueueTree
 from webhook.refusals import asks_for_us, other_schedulers, refuse_both, refuse_exclusive
 from webhook.resolved import RUNTIME, Resolved, Wanted, resolve
@@ -268,9 +269,10 @@ def _misunderstood(case: Submitted) -> Verdict:
 
 
 def _wishes(meta: Meta) -> Iterator[FieldError]:
-    labels = {name: meta.labels[name] for name in LABELS if name in meta.labels}
+    labels = {name: meta.labels[name] for name in READ.labels if name in meta.labels}
     labels.pop(QUEUE, None)  # that is a rule of its own
-    annotations = {name: meta.annotations[name] for name in ANNOTATIONS if name in meta.annotations}
+    wishes = (name for name in READ.annotations if name in meta.annotations)
+    annotations = {name: meta.annotations[name] for name in wishes}
     yield from label_wish_faults(labels, "metadata.labels")
     yield from annotation_wish_faults(annotations, "metadata.annotations")
     yield from misspelt(meta.labels, meta.annotations)

@@ -20,6 +20,8 @@ from scheduler.state.terms import Stray, epoch_s
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CONSOLIDATION, RECLAIM_GOAL
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
+from trainer_kai.errors import FieldError
+from trainer_kai.policy.misspelt import QUEUES, misspelt
 
 __all__ = ["QueueRows"]
 
@@ -59,7 +61,7 @@ class QueueRows:
         self._inner: Final = {queue.spec.parent_queue for queue in queues.values()}
         self._bars: Final[dict[str, Bar | None]] = {}
 
-    @property
+    @cached_property
     def strays(self) -> list[Stray]:
         """Return what was left out, and why."""
         found = [Stray(Key("", name), fault) for name, (_, fault) in self._faults.items()]
@@ -69,6 +71,8 @@ class QueueRows:
                 must = f"and must be {' or '.join(right)}: it counts as {right[0]}"
                 fault = f"queue {name}: annotation {note} is {said!r}, {must}"
                 found.append(Stray(Key("", name), fault))
+        for name, queue in self._queues.items():
+            found += (Stray(Key("", name), f"queue {name}: {it}") for it in _misspelt(queue))
         return sorted(found)
 
     def are_of(self, queues: Mapping[str, Queue]) -> bool:
@@ -234,7 +238,12 @@ def _noted(queue: Queue, note: str) -> str | None:
 
 def _said(queue: Queue) -> tuple[object, ...]:
     goal = _noted(queue, RECLAIM_GOAL) or _RIGHT[RECLAIM_GOAL][0]
-    return queue.spec, _age(queue), goal, _noted(queue, CONSOLIDATION)
+    return queue.spec, _age(queue), goal, _noted(queue, CONSOLIDATION), _misspelt(queue)
+
+
+def _misspelt(queue: Queue) -> tuple[FieldError, ...]:
+    meta = queue.metadata
+    return tuple(misspelt(meta.labels, meta.annotations, QUEUES))
 
 
 def _shares(queue: Queue) -> tuple[QueueResource, QueueResource, QueueResource]:

@@ -12,7 +12,7 @@ from tests.support.tree import ROOT, project_files
 from trainer_kai.api import names
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
-from webhook.misspelt import ANNOTATIONS
+from trainer_kai.policy.misspelt import TRAINJOBS as READ
 
 MANIFESTS: Final = ROOT / "manifests"
 FILES: Final = [path for path in project_files() if path.is_relative_to(MANIFESTS)]
@@ -169,7 +169,7 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert pods == {"key": names.GANG, "operator": "Exists"}
     assert f"startsWith('{names.TRAINER}/')" in owned
     told = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
-    assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", told)) == set(ANNOTATIONS)
+    assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", told)) == set(READ.annotations)
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:

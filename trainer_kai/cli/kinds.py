@@ -51,7 +51,9 @@ from trainer_kai.api.validate import (
     trainjob_faults,
 )
 from trainer_kai.cli.documents import Document
-from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.errors import ConfigError, FieldError, Unmet
+from trainer_kai.policy.misspelt import GROUPS, Names, misspelt
+from trainer_kai.policy.misspelt import TRAINJOBS as READ
 
 __all__ = [
     "CONFIGS",
@@ -270,6 +272,7 @@ def _group(group: PodGroup) -> Faults:
     spec = group.spec
     one = None if spec.min_member is not None else spec.min_sub_group
     alone = replace(spec, sub_groups=(), min_sub_group=one)
+    yield from _misspelt(group.metadata, GROUPS)
     yield from podgroup_faults(replace(group, spec=alone))
     minima = [("spec", spec.min_sub_group, "minSubGroup")] if one is None else []
     for i, sub in enumerate(spec.sub_groups):
@@ -283,6 +286,7 @@ def _group(group: PodGroup) -> Faults:
 def _trainjob(job: TrainJob) -> Faults:
     """Look at the name and the runtime as well, as Trainer does."""
     yield from trainjob_faults(job)
+    yield from _misspelt(job.metadata, READ)
     reference = job.spec.runtime_ref
     kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
     if not reference.name:
@@ -292,6 +296,12 @@ def _trainjob(job: TrainJob) -> Faults:
     if not _NAME.fullmatch(job.metadata.name):
         message = "must be at most 63 of a-z, 0-9 and -, and begin with a letter"
         yield FieldError("metadata.name", f"{job.metadata.name!r} {message}")
+
+
+def _misspelt(meta: Meta, read: Names) -> Faults:
+    """Tell what nobody reads; of queues the scheduler does."""
+    for it in misspelt(meta.labels, meta.annotations, read):
+        yield Unmet(it.path, it.message)
 
 
 def _queue(queue: Queue) -> Faults:

@@ -14,6 +14,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     CLUSTER_RUNTIMES,
     JOBSETS,
@@ -32,8 +33,9 @@ from trainer_kai.cli.fields import Remarks
 from trainer_kai.cli.kinds import KINDS, faults_of, named
 from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
 from trainer_kai.cli.table import table
-from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.errors import ConfigError, FieldError, Unmet
 from trainer_kai.kube.errors import ApiError, NotFound
+from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.lint import Bounds, Nodes
 
 if TYPE_CHECKING:
@@ -141,7 +143,10 @@ def _read(files: Iterable[str], namespace: str) -> _Given:
         except ConfigError as error:
             faults += error.faults
             continue
-        faults += remarks.sift(whole, faults_of(kind, it))
+        wrong = faults_of(kind, it)
+        if document.kind in {TRAINJOBS.kind, JOBSETS.kind}:  # their wishes are told with them
+            wrong = (fault for fault in wrong if not isinstance(fault, Unmet))
+        faults += remarks.sift(whole, wrong)
         _add(given, document.kind, it)
     for line in remarks.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
@@ -203,11 +208,19 @@ async def _runtime(client: "Client", kind: str, key: Key) -> Runtime:
 
 def _previews(args: argparse.Namespace, given: _Given) -> Iterator[Preview]:
     for job in given.jobs:
-        yield preview(
-            job, given.runtimes[_reference(job)], _around(args, given, job.metadata.namespace)
-        )
+        around = _around(args, given, job.metadata.namespace)
+        yield _with_wishes(preview(job, given.runtimes[_reference(job)], around), TRAINJOBS, job)
     for jobset in given.jobsets:
-        yield preview_jobset(jobset, _around(args, given, jobset.metadata.namespace))
+        around = _around(args, given, jobset.metadata.namespace)
+        yield _with_wishes(preview_jobset(jobset, around), JOBSETS, jobset)
+
+
+def _with_wishes(found: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
+    """Tell which of its wishes cannot be meant, beside what became of the others."""
+    told = {(finding.path, finding.message) for finding in found.findings}
+    faults = faults_of((kind.group, kind.kind), it)
+    wishes = (Finding(*fault) for fault in faults if fault not in told)
+    return found._replace(findings=(*wishes, *found.findings))
 
 
 def _around(args: argparse.Namespace, given: _Given, namespace: str) -> Surroundings:

@@ -75,6 +75,20 @@ def test_goals(case: Case[str | None, tuple[tuple[bool, ...], list[str]]]) -> No
     assert (found.snapshot.queues.is_quota_only, told) == case.want
 
 
+def test_a_note_that_nobody_reads_is_told() -> None:
+    """Also of a queue that has been there for long."""
+    notes = {"annotations": {"trainer-kai.dev/reclaim-gaol": "quota-only"}}
+    found = encoded(queue("b", meta=notes))
+    assert [one.message for one in found.strays] == [
+        (
+            "queue b: metadata.annotations[trainer-kai.dev/reclaim-gaol]: nobody reads this name;"
+            " is trainer-kai.dev/reclaim-goal meant?"
+        )
+    ]
+    rows = QueueRows({"b": cluster(queue("b")).queues["b"]})
+    assert not rows.are_of({"b": cluster(queue("b", meta=notes)).queues["b"]})
+
+
 def test_another_goal_is_heard() -> None:
     """Though nothing else of the queue has changed."""
     rows = [

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api import names
-from webhook.misspelt import misspelt, near
+from trainer_kai.policy.misspelt import GROUPS, QUEUES, Names, misspelt, near
 
 NEAR = [
     Case("a letter less", ("kai.scheduler/queu", "kai.scheduler/queue"), True),
@@ -44,6 +44,30 @@ def test_labels_and_annotations() -> None:
     ]
 
 
+OTHERS: list[Case[tuple[Names, str], list[str]]] = [
+    Case(
+        "of a queue",
+        (QUEUES, "trainer-kai.dev/reclaim-gaol"),
+        ["nobody reads this name; is trainer-kai.dev/reclaim-goal meant?"],
+    ),
+    Case("of a queue what it is called", (QUEUES, "trainer-kai.dev/consolidation"), []),
+    Case(
+        "of a group",
+        (GROUPS, "trainer-kai.dev/reservd"),
+        ["nobody reads this name; is trainer-kai.dev/reserved meant?"],
+    ),
+    Case("what only a TrainJob has", (GROUPS, "kai.scheduler/topolgy"), []),
+]
+
+
+@pytest.mark.parametrize("case", OTHERS, ids=ids)
+def test_annotations_of_others(case: Case[tuple[Names, str], list[str]]) -> None:
+    """Each kind has its own."""
+    read, name = case.given
+
+    assert [it.message for it in misspelt({}, {name: "x"}, read)] == case.want
+
+
 def test_no_name_that_we_know_is_taken_for_another() -> None:
     """Neither KAI's nor ours, and not those of the rest of Kubernetes."""
     known = {it: "" for it in vars(names).values() if isinstance(it, str) and "/" in it}
@@ -56,3 +80,11 @@ def test_no_name_that_we_know_is_taken_for_another() -> None:
             *(names.SKIP_PODGROUPER, names.LAST_CHECKPOINT),
         )
     }
+
+
+@pytest.mark.parametrize("read", [QUEUES, GROUPS])
+def test_nor_for_another_of_its_kind(read: Names) -> None:
+    """Annotations that KAI and we write on objects of any kind."""
+    known = {it: "" for it in vars(names).values() if isinstance(it, str) and "/" in it}
+
+    assert not [it for it in misspelt({}, known, read) if "nobody reads" in it.message]

@@ -1,30 +1,58 @@
 """Names of labels and annotations that look like one that is read, and are not.
 
-Nobody misses such a name: the TrainJob runs, only not as it was meant. So names that are a slip
-away from one of ours are told, and names that stand among the labels though they are annotations,
-or the other way round. What is farther away may be somebody else's and is let alone.
+Nobody misses such a name: the TrainJob runs, only not as it was meant, and a queue is as it was.
+So names that are a slip away from one of ours are told, and names that stand among the labels
+though they are annotations, or the other way round. What is farther away may be somebody else's
+and is let alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
-from trainer_kai.api.names import LAST_CHECKPOINT, QUEUE
+from trainer_kai.api.names import (
+    ANTICIPATED,
+    CONSOLIDATION,
+    LAST_CHECKPOINT,
+    LAST_START,
+    MEMBERS,
+    NODE_POOL,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    RECLAIM_GOAL,
+    RESERVED,
+    STAGE,
+    STALE_SINCE,
+)
 from trainer_kai.errors import FieldError
-from webhook.cache import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from trainer_kai.policy.carried import CARRIED_ANNOTATIONS, CARRIED_LABELS
 
-__all__ = ["ANNOTATIONS", "LABELS", "misspelt", "near"]
+__all__ = ["GROUPS", "QUEUES", "TRAINJOBS", "Names", "misspelt", "near"]
 
-LABELS: Final = (QUEUE, *CARRIED_LABELS)
-ANNOTATIONS: Final = (*CARRIED_ANNOTATIONS, LAST_CHECKPOINT)
+
+class Names(NamedTuple):
+    """What is read of an object of some kind."""
+
+    labels: tuple[str, ...]
+    annotations: tuple[str, ...]
+
+
+TRAINJOBS: Final = Names((QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, LAST_CHECKPOINT))
+QUEUES: Final = Names((NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION))
+GROUPS: Final = Names(
+    (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),
+    (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, STAGE, MEMBERS),
+)
 _SLIP: Final = 2
 _MOST: Final = 200  # of labels, and of annotations; others may have thousands
 
 
-def misspelt(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[FieldError]:
+def misspelt(
+    labels: Mapping[str, str], annotations: Mapping[str, str], read: Names = TRAINJOBS
+) -> Iterator[FieldError]:
     """Yield each name that is not read as it stands, and what would be right."""
-    yield from _faults(labels, "labels", LABELS, ANNOTATIONS)
-    yield from _faults(annotations, "annotations", ANNOTATIONS, LABELS)
+    yield from _faults(labels, "labels", read.labels, read.annotations)
+    yield from _faults(annotations, "annotations", read.annotations, read.labels)
 
 
 def near(given: str, right: str) -> bool:
