@@ -4,6 +4,7 @@ Whatever cannot be read is told at once, file by file, with what would be right.
 what it is, for it takes a fiftieth of the time.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ import yaml
 
 from trainer_kai.api.decode import DecodeError, decode, encode
 from trainer_kai.api.meta import Object
-from trainer_kai.cli.yamltext import bounds_fault, foreign_to_json, values, where
+from trainer_kai.cli.yamltext import Twice, bounds_fault, foreign_to_json, values, where
 from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["Document", "Unpack", "called", "flat", "read", "read_files"]
@@ -24,6 +25,7 @@ T = TypeVar("T", bound=Object)
 
 _STDIN: Final = "-"
 _MOST_BYTES: Final = 256 * 1024 * 1024
+_MOST_BY_HAND: Final = 1024 * 1024  # what is longer was written by a program, each name once
 _LIST: Final = "List"
 _ZIP: Final = b"PK\x03\x04"
 
@@ -74,7 +76,10 @@ def read_files(
             )
             faults.append(FieldError(called(file), message))
         except yaml.YAMLError as error:
-            faults.append(FieldError(called(file), f"is no YAML: {where(error)}"))
+            what = "JSON" if file.lower().endswith(".json") else "YAML"
+            faults.append(FieldError(called(file), f"is no {what}: {where(error)}"))
+        except Twice as error:
+            faults += (FieldError(called(file), fault) for fault in error.faults)
         except ConfigError as error:
             faults += error.faults
     if faults and is_alone:
@@ -146,9 +151,17 @@ def _json(data: bytes) -> dict[str, Any] | None:
         return None
     try:
         whole = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if len(data) <= _MOST_BY_HAND:
+            json.loads(data, object_pairs_hook=_once)
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return whole if isinstance(whole, dict) else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    """See that no name is there twice; who reads YAML says which, and where."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError
 
 
 def flat(document: Document) -> Iterator[Document]:

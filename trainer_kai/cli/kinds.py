@@ -4,6 +4,8 @@ What is wrong between objects, a queue without its parent or a sub-group above i
 here: the scheduler says it as a verdict.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -74,6 +76,7 @@ __all__ = [
 ]
 
 Faults = Iterator[FieldError]
+_REVIEW: Final = (ACCESS_REVIEWS.group, ACCESS_REVIEWS.kind)
 UID: Final = "UID"  # of a JobSet that does not exist yet
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
@@ -187,6 +190,9 @@ class _Kind(NamedTuple):
 def named(document: Document, namespace: str = "default") -> Document:
     """Fill in what tells an object apart from others, in the same way whatever was left out."""
     metadata = document.fields.get("metadata")
+    is_review = (document.group, document.kind) == _REVIEW
+    if is_review and not (metadata and metadata.get("name")):  # nothing names or keeps them
+        metadata = {**(metadata or {}), "name": _hash_of(document)}
     if not isinstance(metadata, Mapping):
         raise ConfigError([FieldError(str(document), "metadata: must be there")])
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
@@ -208,6 +214,11 @@ def named(document: Document, namespace: str = "default") -> Document:
         full = f"{meta['namespace']}.{name}" if resource.namespaced else name
         meta["uid"] = UID if resource.struct is JobSet else full
     return Document(document.file, {**document.fields, "metadata": meta})
+
+
+def _hash_of(document: Document) -> str:
+    text = json.dumps([document.fields.get("spec"), document.fields.get("status")], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:

@@ -7,7 +7,6 @@ their order: the namespace `default`, and for a uid the name.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -23,11 +22,11 @@ from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.documents import Document, read
 from trainer_kai.cli.fields import Remarks
 from trainer_kai.cli.kinds import KINDS, OPAQUE, BindRequest, Shard, faults_of, named, seconds
+from trainer_kai.cli.unread import near, spelt, unread_files
 from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["Given", "read_objects", "with_devices"]
 
-_ALIKE: Final = 0.85
 _SHELVES: Final = {  # where a cluster has them
     "Node": "nodes",
     "Pod": "pods",
@@ -64,10 +63,12 @@ def read_objects(documents: Iterable[Document]) -> Given:
     ignored: Counter[str] = Counter()
     remarks = Remarks()
     newest = 0
+    documents = [*documents]
+    faults += unread_files(documents, KINDS)
     for document in documents:
         kind = (document.group, document.kind)
         if kind not in KINDS and kind not in OPAQUE:
-            ignored[f"ignored: {_spelt(document)}{_near(document)}"] += 1
+            ignored[f"ignored: {spelt(document)}{near(document)}"] += 1
             continue
         told = [*_add(found, document, kind, remarks)]
         faults += told
@@ -76,7 +77,7 @@ def read_objects(documents: Iterable[Document]) -> Given:
         if not told:
             newest = max(newest, _newest(document.fields))
         if kind in OPAQUE:
-            ignored[f"read, but nothing is decided by it yet: {_spelt(document)}"] += 1
+            ignored[f"read, but nothing is decided by it yet: {spelt(document)}"] += 1
     if faults:
         raise ConfigError(faults)
     given = _placed(found)
@@ -84,20 +85,6 @@ def read_objects(documents: Iterable[Document]) -> Given:
     given.notes += remarks.lines()
     given.notes += (f"{what} ({count})" for what, count in sorted(ignored.items()))
     return given
-
-
-def _spelt(document: Document) -> str:
-    version = document.fields.get("apiVersion", "")
-    return f"{version} {document.kind}" if document.kind else "an object without a kind"
-
-
-def _near(document: Document) -> str:
-    """Name the kind that a mistyped one resembles."""
-    version = document.fields.get("apiVersion", "")
-    known = [kind for (_, kind), it in KINDS.items() if it.resource.api_version == version]
-    by_lower = {kind.lower(): kind for kind in known}
-    found = get_close_matches(document.kind.lower(), by_lower, 1, _ALIKE)
-    return f"; there is {version} {by_lower[found[0]]}" if found else ""
 
 
 def _add(
@@ -133,7 +120,7 @@ def _add(
 
 def _newest(fields: Mapping[str, Any]) -> int:
     """Return the newest time that an object says: of itself, its annotations, or its status."""
-    metadata = fields["metadata"]
+    metadata = fields.get("metadata") or {}
     texts = [metadata.get("creationTimestamp"), metadata.get("deletionTimestamp")]
     annotations = metadata.get("annotations")
     if isinstance(annotations, Mapping):

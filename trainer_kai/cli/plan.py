@@ -28,11 +28,12 @@ from trainer_kai.api.resources import (
 )
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.cli.documents import read, read_files
+from trainer_kai.cli.documents import Document, read, read_files
 from trainer_kai.cli.fields import Remarks
 from trainer_kai.cli.kinds import KINDS, faults_of, named
 from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
 from trainer_kai.cli.table import table
+from trainer_kai.cli.unread import unread_files
 from trainer_kai.errors import ConfigError, FieldError, Unmet
 from trainer_kai.kube.errors import ApiError, NotFound
 from trainer_kai.policy.finding import Finding
@@ -131,10 +132,13 @@ def _read(files: Iterable[str], namespace: str) -> _Given:
     given = _Given([], [], {}, {}, {})
     faults: list[FieldError] = []
     remarks = Remarks()
-    for document in read_files(files, faults=faults):
+    documents = read_files(files, faults=faults)
+    faults += unread_files(documents, _KINDS)
+    left: dict[tuple[str, str, str], list[Document]] = {}
+    for document in documents:
         kind = (document.group, document.kind)
         if kind not in _KINDS:
-            print(f"trainer-kai: left out: {document}", file=sys.stderr)
+            left.setdefault((document.file, *kind), []).append(document)
             continue
         try:
             whole = named(document, namespace)
@@ -148,6 +152,9 @@ def _read(files: Iterable[str], namespace: str) -> _Given:
             wrong = (fault for fault in wrong if not isinstance(fault, Unmet))
         faults += remarks.sift(whole, wrong)
         _add(given, document.kind, it)
+    for first, *others in left.values():
+        more = f" and {len(others)} more" if others else ""
+        print(f"trainer-kai: left out: {first}{more}", file=sys.stderr)
     for line in remarks.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
     if faults:

@@ -10,15 +10,33 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["bounds_fault", "foreign_to_json", "values", "where"]
+__all__ = ["Twice", "bounds_fault", "foreign_to_json", "values", "where"]
 
 _DEEPEST: Final = 200
+_MERGE: Final = "<<"
 _MOST_REPEATED: Final = 1_000_000
 
 
+class Twice(Exception):
+    """Keys that are there twice: whoever takes one of the values leaves out the other."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__(*faults)
+
+
 def values(text: str) -> Iterator[object]:
-    """Yield its documents; raise `yaml.YAMLError` for what is no YAML."""
-    yield from yaml.load_all(text, Loader=_Loader)
+    """Yield its documents; raise `yaml.YAMLError` for what is no YAML, or `Twice`."""
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            faults = tuple(_twice(node)) if node else ()
+            if faults:
+                raise Twice(faults)
+            yield loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
 def where(error: yaml.YAMLError) -> str:
@@ -53,6 +71,27 @@ def bounds_fault(text: str) -> str | None:
             count += 1
             sizes |= {event.anchor: 1} if event.anchor else {}
     return None
+
+
+def _twice(root: yaml.Node) -> Iterator[str]:
+    """Yield which keys of a mapping are there twice, and where."""
+    seen: set[int] = set()  # an alias is the node that it stands for
+    left = [root]
+    while left:
+        node = left.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left += reversed(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            left += (value for _, value in reversed(node.value))
+            lines: dict[str, int] = {}
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                first = lines.get(key.value)
+                if first and key.value != _MERGE:
+                    yield f"{_at(key.start_mark)}{key.value} is there twice, first in line {first}"
+                lines[key.value] = key.start_mark.line + 1
 
 
 def foreign_to_json(value: object, path: str = "") -> str | None:
