@@ -4,7 +4,7 @@ Those that hang together up to the top are rows. The others are left out, and to
 parent does not exist is missing, one that is above itself or cannot be read is misconfigured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
@@ -73,6 +73,7 @@ class QueueRows:
                 found.append(Stray(Key("", name), fault))
         for name, queue in self._queues.items():
             found += (Stray(Key("", name), f"queue {name}: {it}") for it in _misspelt(queue))
+            found += (Stray(Key("", name), f"queue {name}: {it}") for it in _beyond(queue))
         return sorted(found)
 
     def are_of(self, queues: Mapping[str, Queue]) -> bool:
@@ -181,7 +182,8 @@ class QueueRows:
             parent = self._queues[one].spec.parent_queue
             fault = self._faults.get(one)
             if fault is None and parent in seen:
-                fault = Verdict.MISCONFIGURED, f"queue {parent} is above itself"
+                circle = " → ".join(_circle(list(seen), parent))
+                fault = Verdict.MISCONFIGURED, f"queue {parent} is above itself: {circle}"
             if fault is None and parent and parent not in self._queues:
                 message = f"queue {one} has the parent {parent}, which does not exist"
                 fault = Verdict.QUEUE_MISSING, message
@@ -228,6 +230,15 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
+def _circle(way: list[str], back: str) -> Iterator[str]:
+    """Yield who is above whom, from a queue up to itself."""
+    names = way[way.index(back) :]
+    yield from names[:_TOLD]
+    if len(names) > _TOLD:
+        yield "…"
+    yield back
+
+
 def _age(queue: Queue) -> tuple[int, str]:
     return epoch_s(queue.metadata.creation_timestamp) or 0, queue.metadata.uid
 
@@ -263,6 +274,19 @@ def _fault(queue: Queue) -> str | None:
                 right = "0 or more" if field == "overQuotaWeight" else "0 or more, or -1: no bound"
                 return f"spec.resources.{name}.{field} is {number}, and must be {right}"
     return None
+
+
+def _beyond(queue: Queue) -> Iterator[str]:
+    """Yield the numbers that are so large that another one counts in their place."""
+    for (kind, unit), share in zip(_UNITS, _shares(queue), strict=True):
+        for field, number, most in (
+            ("quota", share.quota, _MOST // unit),
+            ("limit", share.limit, _MOST // unit),
+            ("overQuotaWeight", share.over_quota_weight, _MOST_WEIGHT),
+        ):
+            if number.is_finite() and number > most:
+                path = f"spec.resources.{kind.name.lower()}.{field}"
+                yield f"{path} is {float(number):g}: it counts as {most}, and nothing can be more"
 
 
 def _bound(number: Decimal, unit: int) -> int:

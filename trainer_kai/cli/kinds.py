@@ -76,6 +76,7 @@ __all__ = [
 ]
 
 Faults = Iterator[FieldError]
+_LARGEST: Final = 2**31 - 1  # of what Kubernetes counts
 _REVIEW: Final = (ACCESS_REVIEWS.group, ACCESS_REVIEWS.kind)
 UID: Final = "UID"  # of a JobSet that does not exist yet
 _TIME: Final = re.compile(
@@ -292,6 +293,10 @@ def _group(group: PodGroup) -> Faults:
     for path, number, name in minima:
         if number is not None and number < 0:
             yield FieldError(f"{path}.{name}", f"{number} must be 0 or more")
+    minima.append(("spec", spec.min_member, "minMember"))
+    for path, number, name in minima:
+        if number is not None and number > _LARGEST:
+            yield FieldError(f"{path}.{name}", f"{number} must be at most {_LARGEST}")
 
 
 def _trainjob(job: TrainJob) -> Faults:

@@ -100,8 +100,9 @@ def _misplaced(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[
             path = f"spec.replicatedJobs[{i}].dependsOn[{j}]"
             if dependency.name not in jobs:
                 right = ", ".join(sorted(earlier)) or "none: this is the first one"
+                are = "are" if len(earlier) > 1 else "is"
                 message = (
-                    f"there is no replicatedJob {dependency.name!r}; before it there is {right}"
+                    f"there is no replicatedJob {dependency.name!r}; before it there {are} {right}"
                 )
                 yield Finding(f"{path}.name", message, blocks=True)
             elif dependency.name not in {*earlier, job.name}:  # it does let in who waits for itself

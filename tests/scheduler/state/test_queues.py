@@ -89,6 +89,20 @@ def test_a_note_that_nobody_reads_is_told() -> None:
     assert not rows.are_of({"b": cluster(queue("b", meta=notes)).queues["b"]})
 
 
+def test_a_number_beyond_all_is_told() -> None:
+    """Another one counts in its place; -1 is the word for no bound."""
+    share = {"quota": 10**15, "limit": 1e30, "overQuotaWeight": 1e9}
+    found = encoded(queue("b", resources={"gpu": share, "memory": share}))
+
+    most = {"gpu": 2**60 // 1000, "memory": 2**60 // 10**6}
+    ends = "and nothing can be more"
+    assert [one.message for one in found.strays] == [
+        f"queue b: spec.resources.gpu.limit is 1e+30: it counts as {most['gpu']}, {ends}",
+        f"queue b: spec.resources.memory.limit is 1e+30: it counts as {most['memory']}, {ends}",
+        f"queue b: spec.resources.memory.quota is 1e+15: it counts as {most['memory']}, {ends}",
+    ]
+
+
 def test_another_goal_is_heard() -> None:
     """Though nothing else of the queue has changed."""
     rows = [
@@ -145,7 +159,7 @@ BARS = [
     Case(
         "it is above itself",
         ([queue("a", parentQueue="a")], "a"),
-        ("Misconfigured", "queue a is above itself"),
+        ("Misconfigured", "queue a is above itself: a → a"),
     ),
     Case(
         "one above it is above itself",
@@ -153,7 +167,7 @@ BARS = [
             [queue("a", parentQueue="b"), queue("b", parentQueue="c"), queue("c", parentQueue="b")],
             "a",
         ),
-        ("Misconfigured", "queue b is above itself"),
+        ("Misconfigured", "queue b is above itself: b → c → b"),
     ),
     Case(
         "its number cannot be meant",

@@ -82,6 +82,11 @@ INVALID = [
     Case("label", node("n", labels={"zone": "a b"}), "metadata.labels[zone]: 'a b' must be"),
     Case("negative minimum", group("g", -1), "spec.minMember: -1 must be 0 or more"),
     Case(
+        "a minimum that no cluster counts",
+        group("g", 2**31),
+        "spec.minMember: 2147483648 must be at most 2147483647",
+    ),
+    Case(
         "negative minimum below",
         group("g", subGroups=[{"name": "a", "minMember": -2}]),
         "spec.subGroups[0].minMember: -2 must be 0 or more",

@@ -238,7 +238,8 @@ class Room:
         for label, value in part.pod.node_selector.items():
             values = nodes.values(label)
             if value not in values:
-                right = f"; there is {_listed(values)}" if values else ""
+                are = "are" if len(values) > 1 else "is"
+                right = f"; there {are} {_listed(values)}" if values else ""
                 return f"no node has {label}={value} today, which {name} selects{right}"
         return f"no node is what {name} selects today"
 

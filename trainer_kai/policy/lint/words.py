@@ -169,4 +169,5 @@ def _right(known: Mapping[str, object]) -> str:
     if not names:
         return "there is none"
     more = len(names) - _TOLD
-    return f"there is {', '.join(names[:_TOLD])}" + (f" and {more} more" if more > 0 else "")
+    are = "are" if len(names) > 1 else "is"
+    return f"there {are} {', '.join(names[:_TOLD])}" + (f" and {more} more" if more > 0 else "")

@@ -45,7 +45,7 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     Case(
         "a circle",
         ("queues", having(queue("a", parent="b"), queue("b", parent="a"))),
-        ("fault", "queue a is above itself, queue a is above itself"),
+        ("fault", "queue a is above itself: a → b → a, queue a is above itself: a → b → a"),
     ),
     Case(
         "no parent",

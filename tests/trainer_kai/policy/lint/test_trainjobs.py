@@ -128,7 +128,7 @@ PLACES = [
         [
             (
                 "unknown-priority? metadata.labels[priorityClassName]: there is no PriorityClass "
-                "'gold', so it counts for nothing; there is build, train"
+                "'gold', so it counts for nothing; there are build, train"
             )
         ],
     ),

@@ -93,7 +93,7 @@ NAMES = [
         [
             (
                 "unknown-priority? metadata.labels[priorityClassName]: there is no PriorityClass "
-                "'gold', so it counts for nothing; there is build, train"
+                "'gold', so it counts for nothing; there are build, train"
             )
         ],
     ),
@@ -104,7 +104,7 @@ NAMES = [
             (
                 f"unknown-priority! {POD}.priorityClassName: there is no PriorityClass 'gold', so "
                 "no "
-                "pod can be made; there is build, train"
+                "pod can be made; there are build, train"
             )
         ],
     ),
