@@ -147,7 +147,9 @@ def _new(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def _missing(found: Preview, around: Surroundings) -> Iterator[Finding]:
     """Yield why no workload can be in a queue, as admission does where all queues are known."""
-    if not (around.bounds.queues and found.rows):
+    if not (around.bounds.queues and found.rows) or any(
+        it.path == LABEL and it.blocks for it in found.findings
+    ):
         return
     tree = QueueTree()
     for name, spec in around.bounds.queues.items():

@@ -5,7 +5,7 @@ order of the objects changes nothing.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -57,6 +57,7 @@ class Options:
 
 
 _DEFAULTS: Final = Options()
+_NEVER: Final = ": never runs: "
 
 
 class Scene(NamedTuple):
@@ -111,8 +112,14 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
     cluster = given.cluster
     unknown = in_no_file(cluster, site.scheduler_name)
     others = left_to_others(cluster, site.scheduler_name)
-    notes = (*given.notes, *unknown, *others, *not_looked_at(cluster), *site.notes)
+    notes = (*_once(given.notes), *unknown, *others, *not_looked_at(cluster), *site.notes)
     return Scene(cluster, site, terms, notes)
+
+
+def _once(notes: Iterable[str]) -> Iterator[str]:
+    """Yield what is noted, but not what an object says once more of why it never runs."""
+    blocked = {note.replace(_NEVER, ": ", 1) for note in notes if _NEVER in note}
+    return (note for note in notes if note.partition(": ")[2] not in blocked)
 
 
 def run(

@@ -189,14 +189,21 @@ def read_data(entry: Entry, where: str, name: str) -> bytes:
         raise _fault(entry.file, path, f"{named}: {_why(error)}") from error
 
 
+def _broken(error: Exception) -> str:
+    """Say where and why, without what the parser calls its input."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    said = [getattr(error, name, None) for name in ("context", "problem")]
+    return where + " ".join((" ".join(filter(None, said)) or str(error)).split())
+
+
 def _parse(file: Path) -> Section:
     try:
         document = yaml.load(file.read_bytes(), _Loader)  # noqa: S506 - it is a safe one
     except OSError as error:
         raise ConfigError([FieldError(str(file), _why(error))]) from error
     except (yaml.YAMLError, RecursionError) as error:
-        text = " ".join(str(error).split())
-        raise ConfigError([FieldError(str(file), f"is no YAML: {text}")]) from error
+        raise ConfigError([FieldError(str(file), f"is no YAML: {_broken(error)}")]) from error
     if document is None:
         return {}
     if not isinstance(document, dict):

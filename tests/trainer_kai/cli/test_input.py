@@ -183,3 +183,14 @@ def test_a_review_needs_no_name(metadata: dict[str, Any], simulate: Terminal) ->
 
     assert (code, err) == (0, "")
     assert "ForbiddenQueue" in out
+
+
+def test_a_queue_that_cannot_be_is_told_once(simulate: Terminal, plan: Terminal) -> None:
+    """It is not missing as well."""
+    job = trainjob("job", "torch-plain", queue="Team_B")
+    files = ("-f", plan.write("a.yaml", job, node("n"), queue("a")), "-f", RUNTIMES)
+
+    code, out, err = plan.run(*files)
+    assert (code, err, out.count("Team_B' must be"), "no such" in out) == (1, "", 1, False)
+    code, _, err = simulate.run(*files)
+    assert (code, err.count("'Team_B' must be")) == (0, 1)

@@ -57,6 +57,13 @@ def test_what_is_no_queue_of_the_tree_is_told() -> None:
     assert notes == ["left aside: queue a has the parent lost, which does not exist"]
 
 
+def test_a_circle_is_told_once() -> None:
+    """Whoever is in it."""
+    circle = queues(queue("a", 1, -1, "b"), queue("b", 1, -1, "a"))
+
+    assert read_queues(circle)[1] == ["left aside: queue a is above itself: a → b → a"]
+
+
 def test_a_program_gets_numbers() -> None:
     """CPUs and GPUs are counted whole, memory in bytes; no bound is null."""
     assert as_json(read_queues(RESEARCH[:2])[0])["queues"][1] == {

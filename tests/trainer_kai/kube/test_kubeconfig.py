@@ -297,9 +297,21 @@ def test_a_context_that_is_asked_for(tmp_path: Path) -> None:
 TEXTS: list[Case[str, str]] = [
     Case("a list", "- a", "is no kubeconfig: it holds no fields"),
     Case("a word", "hello", "is no kubeconfig: it holds no fields"),
-    Case("no YAML, and in which line", "a: b\nc: [", "is no YAML: .* line 3, column 1$"),
-    Case("several documents", "a: b\n---\nc: d", "is no YAML: expected a single document"),
-    Case("a tag that makes an object", "!!python/name:os.system x", "is no YAML: could not det"),
+    Case(
+        "no YAML, and in which line",
+        "a: b\nc: [",
+        "is no YAML: line 3, column 1: .* expected node content$",
+    ),
+    Case(
+        "several documents",
+        "a: b\n---\nc: d",
+        "is no YAML: line 2, column 1: expected a single document",
+    ),
+    Case(
+        "a tag that makes an object",
+        "!!python/name:os.system x",
+        "is no YAML: line 1, column 1: could not det",
+    ),
     Case("something that is no text", "a: \x01", "is no YAML: "),
 ]
 
