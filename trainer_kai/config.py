@@ -205,7 +205,7 @@ def _mapping(
             yield _Entry(name, text, f"{label} {name}")
         elif name in sections:
             yield FieldError(f"{label} {name}", "is given more than once")
-        elif isinstance(value, yaml.MappingNode) and _is_section(name, known):
+        elif isinstance(value, yaml.MappingNode) and _is_section(name, value, known):
             sections.add(name)
             yield from _mapping(value, path, name, known)
         elif name in known:
@@ -246,8 +246,10 @@ def _unknown(key: str, names: Iterable[str]) -> str:
     return f"is no setting; {f'did you mean {right}?' if near else '--help lists them'}"
 
 
-def _is_section(name: str, names: Iterable[str]) -> bool:
+def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:
     """Say whether it is one, or one that is misspelt: what stands in it is told by its name."""
+    if not node.value:  # nothing would be told
+        return bool(_inside(name, names))
     sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
     return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
 

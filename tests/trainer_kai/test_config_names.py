@@ -110,6 +110,11 @@ SECTIONS: list[Case[tuple[str, str], list[str]]] = [
         ["admision.lint: is no setting; did you mean webhook.admission.lint?"],
     ),
     Case(
+        "one that is misspelt and empty",
+        ("webhook", "admision: {}"),
+        ["admision: is no setting; did you mean admission.lint?"],
+    ),
+    Case(
         "one that resembles none",
         ("webhook", "other: {lint: deny}"),
         ["other: is no setting; --help lists them"],
