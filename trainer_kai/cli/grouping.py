@@ -36,6 +36,7 @@ from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.kinds import UID
 from trainer_kai.cli.objects import Given
 from trainer_kai.cli.preview import Surroundings, admitted
+from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.podgrouper.plan import Assign, Known, is_ours, plan
 from trainer_kai.podgrouper.roster import Seen
 from trainer_kai.policy.census import sight
@@ -46,6 +47,7 @@ from trainer_kai.policy.units import outline
 __all__ = ["group_workloads"]
 
 _OVER: Final = frozenset({"Complete", "Failed"})
+_MOST_PODS: Final = 100_000  # of one workload; no cluster has many more in all
 
 
 class _Workload(NamedTuple):
@@ -145,7 +147,7 @@ def _with_gang(job: ReplicatedJob, rules: Rules, unit: Any) -> ReplicatedJob:
 def _group(given: Given, it: _Workload, pods: list[Pod], rules: Rules) -> None:
     """Give a JobSet its groups and its pods their places."""
     cluster, jobset = given.cluster, it.jobset
-    made = [] if pods or _has_begun(jobset) else [*_first_pods(jobset)]
+    made = [] if pods or _has_begun(jobset) else [*_first_pods(it.name, jobset)]
     for pod in made:
         cluster.pods.setdefault(pod.metadata.key, pod)
     steps = plan(jobset, Known({}), map(_seen, (*pods, *made)), rules)
@@ -210,14 +212,24 @@ def _assigned(pod: Pod, assign: Assign) -> Pod:
     return replace(pod, metadata=meta)
 
 
-def _first_pods(jobset: JobSet) -> Iterator[Pod]:
+def _first_pods(name: str, jobset: JobSet) -> Iterator[Pod]:
     """Yield the pods that are there first: of whoever waits for nobody."""
     way = course(jobset.spec)
     later = {edge.after for edge in way.edges}
-    for job in jobset.spec.replicated_jobs:
-        if job.name in way.names and job.name not in later:
-            for replica in range(job.replicas):
-                yield from _pods(jobset, job, replica)
+    first = [
+        job
+        for job in jobset.spec.replicated_jobs
+        if job.name in way.names and job.name not in later
+    ]
+    count = sum(job.replicas * pods_of(job) for job in first)
+    if count > _MOST_PODS:
+        message = (
+            f"it would make {count} pods at once, and {_MOST_PODS} are the most: ask for fewer"
+        )
+        raise ConfigError([FieldError(name, message)])
+    for job in first:
+        for replica in range(job.replicas):
+            yield from _pods(jobset, job, replica)
 
 
 def _pods(jobset: JobSet, job: ReplicatedJob, replica: int) -> Iterable[Pod]:

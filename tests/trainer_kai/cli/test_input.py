@@ -194,3 +194,14 @@ def test_a_queue_that_cannot_be_is_told_once(simulate: Terminal, plan: Terminal)
     assert (code, err, out.count("Team_B' must be"), "no such" in out) == (1, "", 1, False)
     code, _, err = simulate.run(*files)
     assert (code, err.count("'Team_B' must be")) == (0, 1)
+
+
+def test_nobody_makes_more_pods_than_a_cluster_has(simulate: Terminal) -> None:
+    """A number with some digits too many would fill the memory."""
+    file = simulate.write("a.yaml", trainjob("job", "torch-plain", 2_000_000_000), node("n"))
+
+    code, out, err = simulate.run("-f", file, "-f", RUNTIMES)
+
+    told = "TrainJob default/job: it would make 2000000000 pods at once, and 100000 are the most"
+    assert (code, out) == (2, "")
+    assert f"trainer-kai: {told}: ask for fewer\n" in err
