@@ -172,14 +172,14 @@ def test_a_process_asks_for_room(process: str) -> None:
 
 @every_process
 def test_nobody_takes_the_place_of_a_process(process: str) -> None:
-    """But the system: the class is the highest that may be defined, and installed with the pods."""
+    """But the system: the class is the highest that may be defined; nor does it take anybody's."""
     name = spec_of(process)["priorityClassName"]
     file = ROOT / "manifests" / "base" / "processes" / "priorityclass.yaml"
 
     assert documents(file) == [named("PriorityClass", name)]
     assert not name.startswith("system-")
     assert named("PriorityClass", name)["value"] == 1_000_000_000
-    assert "preemptionPolicy" not in named("PriorityClass", name)
+    assert named("PriorityClass", name)["preemptionPolicy"] == "Never"
 
 
 @every_process
