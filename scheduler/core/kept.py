@@ -11,7 +11,7 @@ __all__ = ["why_kept"]
 
 _MOST_TOLD: Final = 3  # of reasons and budgets
 _LACK: Final = {
-    Lack.NOBODY: "It can take nothing back: no other queue has more than it may count on",
+    Lack.NOBODY: "It can take nothing back: no queue beside it has more than it may count on",
     Lack.ROOM: "{}, but giving back no more than that would not make the room",
 }
 _UNMOVED: Final = {

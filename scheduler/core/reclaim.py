@@ -1,6 +1,7 @@
 """The action reclaim: queues take back what is theirs from queues that have more than that."""
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from scheduler.core.decision import NOTHING, UNDUE, Action, HeldUp, Kept, Lack
@@ -13,6 +14,8 @@ from scheduler.core.usage import Amounts
 from scheduler.core.waiting import Waiting
 
 __all__ = ["Reclaim"]
+
+_MOST_OVER: Final = 4  # queues that are looked for: one more than are told
 
 
 class Reclaim:
@@ -55,7 +58,9 @@ class Reclaim:
             unbounded = tuple(sorted(rights.unbounded(stock.all)))
             kept = self._made.why_kept(row, Action.RECLAIM, [*queues, *others])
             kept = kept._replace(unbounded=unbounded)
-            return self._lacking(rights, stock.all) if lacks and kept == NOTHING else kept
+            if not lacks or kept != NOTHING or not stock.all.keys() - {claim.queue}:
+                return kept
+            return _lacking(rights, queues)
 
         def most(kind: Kind) -> int:
             return stock.most(rights, queues, kind)
@@ -72,13 +77,12 @@ class Reclaim:
             return None
         return why_kept(lacks=leave.held_up is None)._replace(held_up=leave.held_up)
 
-    def _lacking(self, rights: Rights, queues: Iterable[int]) -> Kept:
-        """Return what there is to take back, in vain, where others have anything at all."""
-        others = [q for q in queues if q != rights.claim.queue]
-        theirs = {rights.pair(q)[1] for q in others if rights.concerns(q)}
-        over = tuple(sorted(q for q in theirs if any(rights.surplus(q))))
-        lack = Lack.ROOM if over else Lack.NOBODY
-        return Kept(lack=lack if others else None, over=over)
+
+def _lacking(rights: Rights, queues: Iterable[int]) -> Kept:
+    """Return who has too much, in vain, of those that come into question: as many as are told."""
+    theirs = sorted({rights.pair(queue)[1] for queue in queues})
+    over = tuple(islice((queue for queue in theirs if any(rights.surplus(queue))), _MOST_OVER))
+    return Kept(lack=Lack.ROOM if over else Lack.NOBODY, over=over)
 
 
 class _Leave:

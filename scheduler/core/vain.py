@@ -96,7 +96,8 @@ class Vain:
 
     @cached_property
     def _is_offered(self) -> bool:
-        return any(unit.may_move for unit in self._allocation.snapshot.units)
+        units = self._allocation.snapshot.units
+        return any(unit.may_move and unit.is_kept for unit in units)
 
     def _futile(self, row: int) -> Futile | None:
         """Return why a unit takes nothing itself, where that is known."""

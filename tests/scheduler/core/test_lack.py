@@ -55,7 +55,7 @@ CLAIMS: list[Case[Builder, str]] = [
     Case(
         "all is theirs",
         halves(quota=16),
-        "It can take nothing back: no other queue has more than it may count on",
+        "It can take nothing back: no queue beside it has more than it may count on",
     ),
     Case("nobody to take from", nobody_else(), ""),
 ]

@@ -122,12 +122,19 @@ def test_a_limit_only_cuts_a_plan_short(snapshot: Snapshot, most: int) -> None:
 @many
 @given(snapshots(PLAIN))
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) -> None:
-    """A second plan on what came of the first one decides nothing."""
+    """A second plan on what came of the first one decides nothing, but to take back what it lent.
+
+    Nobody loses in a plan what it was given there: of what is lent for want of room in one place,
+    somebody may be owed some, and have room with it.
+    """
     first = plan(snapshot, POLICIES)
     then = after(snapshot, first)
     second = plan(then, POLICIES)
-    assert second.decisions == ()
-    assert [it.unit for it in second.rejections] == [it.unit for it in first.rejections]
+    lost = {unit for it in second.evictions for unit in it.units}
+    assert lost <= {it.unit for it in first.decisions} - {it.claimant for it in second.evictions}
+    if not lost:
+        assert second.decisions == ()
+        assert [it.unit for it in second.rejections] == [it.unit for it in first.rejections]
 
 
 @some
