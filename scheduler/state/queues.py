@@ -70,10 +70,10 @@ class QueueRows:
             if said is not None and said not in right:
                 must = f"and must be {' or '.join(right)}: it counts as {right[0]}"
                 fault = f"queue {name}: annotation {note} is {said!r}, {must}"
-                found.append(Stray(Key("", name), fault))
+                found.append(Stray(Key("", name), fault, counts=True))
         for name, queue in self._queues.items():
-            found += (Stray(Key("", name), f"queue {name}: {it}") for it in _misspelt(queue))
-            found += (Stray(Key("", name), f"queue {name}: {it}") for it in _beyond(queue))
+            beside = (*_misspelt(queue), *_beyond(queue))
+            found += (Stray(Key("", name), f"queue {name}: {it}", counts=True) for it in beside)
         return sorted(found)
 
     def are_of(self, queues: Mapping[str, Queue]) -> bool:

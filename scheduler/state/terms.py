@@ -26,11 +26,20 @@ class Terms:
 
 
 class Stray(NamedTuple):
-    """What was left aside, and why: pods of a group, or a node or queue (without namespace)."""
+    """What was left aside, and why: pods of a group, or a node or queue (without namespace).
+
+    Or what of a queue is not as it is written.
+    """
 
     group: Key
     message: str
     waits: bool = False  # a pod that could not be counted waits: its group is told so
+    counts: bool = False  # the queue is there all the same
+
+    @property
+    def told(self) -> str:
+        """Return what to tell people."""
+        return self.message if self.counts else f"left aside: {self.message}"
 
 
 @lru_cache(maxsize=8192)  # siblings are made in the same second

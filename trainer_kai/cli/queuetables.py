@@ -50,7 +50,7 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueEnd], list[str]]:
     ]
     if faults:
         raise ConfigError(faults)
-    notes = [*dict.fromkeys(f"left aside: {stray.message}" for stray in rows.strays)]
+    notes = [*dict.fromkeys(stray.told for stray in rows.strays)]
     silent = sorted(name for name in rows.names if not by_name[name].status.allocated)
     if silent:
         notes.append(f"the scheduler has not written what these have: {', '.join(silent)}")

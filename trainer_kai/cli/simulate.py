@@ -132,7 +132,7 @@ def _run(args: argparse.Namespace) -> int:
         print(f"trainer-kai: {note}", file=sys.stderr)
     outcome = simulation.run(scene, options, load_s=time.perf_counter() - began)
     for stray in dict.fromkeys(outcome.strays):
-        print(f"trainer-kai: left aside: {stray}", file=sys.stderr)
+        print(f"trainer-kai: {stray}", file=sys.stderr)
     if options.moves == "any" and _moves(outcome.document):
         print(_UNASKED, file=sys.stderr)
     if args.output == "json":

@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
     ending: Ending
     counts: Mapping[Key, tuple[int, int]]  # by group: pods that are placed, and that wait
     groups: Mapping[Key, Key]  # of pods
-    strays: tuple[str, ...]  # what was left aside
+    strays: tuple[str, ...]  # what was left aside, or counts as something else
     hints: Mapping[Key, str]  # by group: what has no verdict
     held_back: frozenset[Key]  # groups that are suspended
 
@@ -202,7 +202,7 @@ class _Simulation:
         self, encoded: Encoded, made: Plan, promised: Mapping[Key, str]
     ) -> tuple[Encoded, Ending]:
         """Look at what was decided before it has come to pass, after the last turn."""
-        self._strays = tuple(it.message for it in encoded.strays)
+        self._strays = tuple(it.told for it in encoded.strays)
         if len(self._cycles) < self._options.cycles:
             return encoded, Ending((), ())
         self._counts = _counted(self._scene.cluster)

@@ -91,9 +91,7 @@ def test_how_far_reclaim_gets_below_a_queue() -> None:
     ]
     assert [it["reclaimGoal"] for it in as_json(ends)["queues"]] == ["quota-only", "fair-share"]
     assert len(told) == 1
-    assert told[0].startswith(
-        "left aside: queue b: annotation trainer-kai.dev/reclaim-goal is 'half'"
-    )
+    assert told[0].startswith("queue b: annotation trainer-kai.dev/reclaim-goal is 'half'")
 
 
 def test_what_cannot_be_read_is_named() -> None:
