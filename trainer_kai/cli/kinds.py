@@ -55,6 +55,7 @@ from trainer_kai.api.validate import (
 from trainer_kai.cli.documents import Document
 from trainer_kai.errors import ConfigError, FieldError, Unmet
 from trainer_kai.policy.misspelt import GROUPS, Names, misspelt
+from trainer_kai.policy.misspelt import QUEUES as QUEUE_NAMES
 from trainer_kai.policy.misspelt import TRAINJOBS as READ
 
 __all__ = [
@@ -71,8 +72,10 @@ __all__ = [
     "ShardSpec",
     "Switch",
     "faults_of",
+    "is_nameless",
     "named",
     "seconds",
+    "unread_names",
 ]
 
 Faults = Iterator[FieldError]
@@ -190,12 +193,9 @@ class _Kind(NamedTuple):
 
 def named(document: Document, namespace: str = "default") -> Document:
     """Fill in what tells an object apart from others, in the same way whatever was left out."""
-    metadata = document.fields.get("metadata")
-    is_review = (document.group, document.kind) == _REVIEW
-    if is_review and not (metadata and metadata.get("name")):  # nothing names or keeps them
-        metadata = {**(metadata or {}), "name": _hash_of(document)}
-    if not isinstance(metadata, Mapping):
-        raise ConfigError([FieldError(str(document), "metadata: must be there")])
+    metadata = _metadata_of(document)
+    if is_nameless(document):
+        metadata = {**metadata, "name": _hash_of(document)}
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
     if not metadata.get("name") and not metadata.get("generateName"):
         raise ConfigError([FieldError(str(document), "metadata.name: must be there")])
@@ -215,6 +215,22 @@ def named(document: Document, namespace: str = "default") -> Document:
         full = f"{meta['namespace']}.{name}" if resource.namespaced else name
         meta["uid"] = UID if resource.struct is JobSet else full
     return Document(document.file, {**document.fields, "metadata": meta})
+
+
+def is_nameless(document: Document) -> bool:
+    """Say whether it is a review without a name: nothing names or keeps them."""
+    is_review = (document.group, document.kind) == _REVIEW
+    return is_review and not (document.fields.get("metadata") or {}).get("name")
+
+
+def _metadata_of(document: Document) -> Mapping[str, Any]:
+    metadata = document.fields.get("metadata")
+    if isinstance(metadata, Mapping):
+        return metadata
+    if metadata is None and (document.group, document.kind) == _REVIEW:
+        return {}
+    right = "must be there" if metadata is None else "must be an object with a name"
+    raise ConfigError([FieldError(str(document), f"metadata: {right}")])
 
 
 def _hash_of(document: Document) -> str:
@@ -314,8 +330,18 @@ def _trainjob(job: TrainJob) -> Faults:
         yield FieldError("metadata.name", f"{job.metadata.name!r} {message}")
 
 
+def _jobset(jobset: JobSet) -> Faults:
+    yield from jobset_faults(jobset)
+    yield from _misspelt(jobset.metadata, READ)
+
+
+def unread_names(queue: Queue) -> Faults:
+    """Tell what nobody reads of a queue: where there is a scheduler, that does."""
+    return _misspelt(queue.metadata, QUEUE_NAMES)
+
+
 def _misspelt(meta: Meta, read: Names) -> Faults:
-    """Tell what nobody reads; of queues the scheduler does."""
+    """Tell what nobody reads."""
     for it in misspelt(meta.labels, meta.annotations, read):
         yield Unmet(it.path, it.message)
 
@@ -359,7 +385,7 @@ KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
         (PVS, _volume),
         (STORAGE_CLASSES, _plain),
         (PDBS, _plain),
-        (JOBSETS, _each(jobset_faults)),
+        (JOBSETS, _jobset),
         (TRAINJOBS, _trainjob),
         (RUNTIMES, _each(runtime_faults)),
         (CLUSTER_RUNTIMES, _each(runtime_faults)),

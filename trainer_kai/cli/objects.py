@@ -21,7 +21,16 @@ from trainer_kai.api.share import on_node
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.documents import Document, read
 from trainer_kai.cli.fields import Remarks
-from trainer_kai.cli.kinds import KINDS, OPAQUE, BindRequest, Shard, faults_of, named, seconds
+from trainer_kai.cli.kinds import (
+    KINDS,
+    OPAQUE,
+    BindRequest,
+    Shard,
+    faults_of,
+    is_nameless,
+    named,
+    seconds,
+)
 from trainer_kai.cli.unread import near, spelt, unread_files
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -103,6 +112,8 @@ def _add(
     key = Key(str(meta.get("namespace", "")), str(meta["name"]))
     known = found.get((*kind, key))
     if known is not None:
+        if is_nameless(document):  # it asks and answers the same
+            return
         where = f", first in {known[0].file}" if known[0].file != whole.file else ""
         yield FieldError(str(whole), f"metadata.name: is there twice{where}")
         return

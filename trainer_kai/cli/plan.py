@@ -14,6 +14,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.queue import Queue
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     CLUSTER_RUNTIMES,
@@ -30,7 +31,7 @@ from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.documents import Document, read, read_files
 from trainer_kai.cli.fields import Remarks
-from trainer_kai.cli.kinds import KINDS, faults_of, named
+from trainer_kai.cli.kinds import KINDS, faults_of, named, unread_names
 from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
 from trainer_kai.cli.table import table
 from trainer_kai.cli.unread import unread_files
@@ -147,10 +148,7 @@ def _read(files: Iterable[str], namespace: str) -> _Given:
         except ConfigError as error:
             faults += error.faults
             continue
-        wrong = faults_of(kind, it)
-        if document.kind in {TRAINJOBS.kind, JOBSETS.kind}:  # their wishes are told with them
-            wrong = (fault for fault in wrong if not isinstance(fault, Unmet))
-        faults += remarks.sift(whole, wrong)
+        faults += remarks.sift(whole, _wrong(kind, it))
         _add(given, document.kind, it)
     for first, *others in left.values():
         more = f" and {len(others)} more" if others else ""
@@ -160,6 +158,15 @@ def _read(files: Iterable[str], namespace: str) -> _Given:
     if faults:
         raise ConfigError(faults)
     return given
+
+
+def _wrong(kind: tuple[str, str], it: Any) -> Iterator[FieldError]:
+    """Yield what is wrong with an object, but not the wishes that are told with its plan."""
+    is_planned = isinstance(it, TrainJob | JobSet)
+    faults = faults_of(kind, it)
+    yield from (one for one in faults if not (is_planned and isinstance(one, Unmet)))
+    if isinstance(it, Queue):
+        yield from unread_names(it)
 
 
 def _add(given: _Given, kind: str, it: Any) -> None:

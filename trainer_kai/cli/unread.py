@@ -1,4 +1,8 @@
-"""Files in which nothing is read: whoever names one means something that it does not say."""
+"""Files in which nothing is read: whoever names one may mean something that it does not say.
+
+Kinds that nobody needs are left out, for whoever dumps a cluster has them; a kind that is mistyped
+is refused, and so is an input in which there is nothing else.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -18,18 +22,22 @@ _TOLD: Final = 3
 def unread_files(
     documents: Iterable[Document], read: Collection[tuple[str, str]]
 ) -> Iterator[FieldError]:
-    """Yield the files that hold only kinds that nobody here knows; *read* are those to name."""
+    """Yield the files that nobody can mean so; *read* are the kinds to name."""
     kinds: dict[str, Counter[str]] = {}
     known: set[str] = set()
+    mistyped: set[str] = set()
     for document in documents:
         kind = (document.group, document.kind)
         if kind in KINDS or kind in OPAQUE:
             known.add(document.file)
-        else:
-            kinds.setdefault(document.file, Counter())[f"{spelt(document)}{near(document)}"] += 1
+            continue
+        resembled = near(document)
+        kinds.setdefault(document.file, Counter())[f"{spelt(document)}{resembled}"] += 1
+        if resembled or not document.kind or not document.fields.get("apiVersion"):
+            mistyped.add(document.file)
     right = f"there are {', '.join(sorted({kind for _, kind in read}))}"
     for file, found in kinds.items():
-        if file not in known:
+        if file not in known and (not known or file in mistyped):
             named = [f"{name} ({count})" for name, count in sorted(found.items())[:_TOLD]]
             more = f" and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
             yield FieldError(file, f"no kind in it is known: {', '.join(named)}{more}; {right}")
@@ -37,14 +45,20 @@ def unread_files(
 
 def spelt(document: Document) -> str:
     """Return its version and kind as it writes them."""
-    version = document.fields.get("apiVersion", "")
-    return f"{version} {document.kind}" if document.kind else "an object without a kind"
+    version = document.fields.get("apiVersion")
+    if not document.kind:
+        return "an object without a kind"
+    return f"{version} {document.kind}" if version else f"{document.kind} without an apiVersion"
 
 
 def near(document: Document) -> str:
-    """Name the kind that a mistyped one resembles."""
-    version = document.fields.get("apiVersion", "")
-    known = [kind for (_, kind), it in KINDS.items() if it.resource.api_version == version]
-    by_lower = {kind.lower(): kind for kind in known}
-    found = get_close_matches(document.kind.lower(), by_lower, 1, _ALIKE)
-    return f"; there is {version} {by_lower[found[0]]}" if found else ""
+    """Name the kind that one resembles of which the kind or the version is mistyped."""
+    version = str(document.fields.get("apiVersion", ""))
+    right = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
+    kinds = {kind.lower(): kind for at, kind in right if at == version}
+    versions = [at for at, kind in right if kind == document.kind]
+    for kind in get_close_matches(document.kind.lower(), kinds, 1, _ALIKE):
+        return f"; there is {version} {kinds[kind]}"
+    for at in get_close_matches(version, versions, 1, _ALIKE):
+        return f"; there is {at} {document.kind}"
+    return ""

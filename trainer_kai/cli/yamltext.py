@@ -14,6 +14,9 @@ __all__ = ["Twice", "bounds_fault", "foreign_to_json", "values", "where"]
 
 _DEEPEST: Final = 200
 _MERGE: Final = "<<"
+_INT: Final = "tag:yaml.org,2002:int"
+_FLOAT: Final = "tag:yaml.org,2002:float"
+_NO_NUMBER: Final = "a number must have digits, and at most 4300"
 _MOST_REPEATED: Final = 1_000_000
 
 
@@ -86,12 +89,12 @@ def _twice(root: yaml.Node) -> Iterator[str]:
             left += reversed(node.value)
         elif isinstance(node, yaml.MappingNode):
             left += (value for _, value in reversed(node.value))
-            lines: dict[str, int] = {}
+            lines: dict[tuple[str, str], int] = {}  # 1 and "1" are two
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-                first = lines.get(key.value)
+                first = lines.get((key.tag, key.value))
                 if first and key.value != _MERGE:
                     yield f"{_at(key.start_mark)}{key.value} is there twice, first in line {first}"
-                lines[key.value] = key.start_mark.line + 1
+                lines.setdefault((key.tag, key.value), key.start_mark.line + 1)
 
 
 def foreign_to_json(value: object, path: str = "") -> str | None:
@@ -119,9 +122,18 @@ def _at(mark: Any) -> str:
 
 
 class _Loader(yaml.CSafeLoader):
-    """A date is the text that was written."""
+    """A date is the text that was written, and what is no number an error with its place."""
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        build = self.construct_yaml_int if node.tag == _INT else self.construct_yaml_float
+        try:
+            return build(node)
+        except ValueError as error:
+            raise yaml.MarkedYAMLError(problem=_NO_NUMBER, problem_mark=node.start_mark) from error
 
 
+for _tag in (_INT, _FLOAT):
+    _Loader.add_constructor(_tag, _Loader.construct_number)
 _Loader.yaml_implicit_resolvers = {
     letter: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:timestamp"]
     for letter, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
+from tests.support.jobsets import recorded
 from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
 from tests.support.world import group, node, pod, queue, trainjob
@@ -42,7 +43,19 @@ def test_a_name_that_nobody_reads_is_told(simulate: Terminal, plan: Terminal) ->
     assert f"trainer-kai: {file}: TrainJob default/job: {UNREAD}\n" in err
 
 
-def test_notes_of_queues_and_groups_are_told_too(simulate: Terminal) -> None:
+def test_a_jobset_is_looked_at_as_its_trainjob_is(simulate: Terminal, plan: Terminal) -> None:
+    """Nobody reads the name there either."""
+    one = recorded("torch-distributed")
+    one["metadata"]["labels"] = {**one["metadata"].get("labels", {}), "kai.scheduler/queu": "a"}
+    file = plan.write("jobset.yaml", one)
+
+    code, out, err = plan.run("-f", file)
+    assert (code, err, out.count(f"note: {UNREAD}\n")) == (0, "", 1)
+    code, _, err = simulate.run("-f", file)
+    assert (code, err.count(UNREAD)) == (0, 1)
+
+
+def test_notes_of_queues_and_groups_are_told_too(simulate: Terminal, plan: Terminal) -> None:
     """Those of queues by the scheduler, which tells them in its log as well."""
     one, other = queue("a"), group("g", queue="a")
     one["metadata"]["annotations"] = {"trainer-kai.dev/consolidatoin": "on"}
@@ -53,6 +66,22 @@ def test_notes_of_queues_and_groups_are_told_too(simulate: Terminal) -> None:
     assert code == 0
     assert err.count("is trainer-kai.dev/consolidation meant?") == 1
     assert err.count("is trainer-kai.dev/reserved meant?") == 1
+    assert "left aside" not in err
+    job = plan.write("job.yaml", trainjob("job", "torch-plain", queue="a"), one)
+    _, _, err = plan.run("-f", job, "-f", RUNTIMES)
+    assert err.count("is trainer-kai.dev/consolidation meant?") == 1
+
+
+def test_what_counts_otherwise_is_not_left_aside(simulate: Terminal) -> None:
+    """A queue with a number that is too large is there, one without its parent is not."""
+    one, lost = queue("a", 10**30), queue("b", parent="none")
+
+    code, _, err = simulate.run("-f", simulate.write("a.yaml", one, lost, node("n")))
+
+    told = sorted(err.splitlines())
+    assert (code, len(told)) == (0, 2)
+    assert told[0].startswith("trainer-kai: left aside: queue b has the parent none")
+    assert told[1].startswith("trainer-kai: queue a: spec.resources.gpu.quota is 1e+30")
 
 
 def test_a_wish_that_cannot_be_meant_is_told_once(plan: Terminal) -> None:
@@ -77,6 +106,8 @@ status: &s
   allocatable: {cpu: 1, cpu: 2}
 again: *s
 """
+THRICE = "kind: Node\napiVersion: v1\nmetadata: {name: n}\nspec: {}\nspec: {}\nspec: {}\n"
+TOO_LONG = '{"apiVersion": "v1", "kind": "Node",\n"spec": ' + "9" * 5000 + "}"
 TWICE_IN_JSON = '{"apiVersion": "v1",\n"kind": "Node",\n"kind": "Pod"}'
 # name of a file, its text -> what is said of it, beginning with where
 BROKEN: list[Case[tuple[str, str], list[str]]] = [
@@ -92,6 +123,26 @@ BROKEN: list[Case[tuple[str, str], list[str]]] = [
         "the same in JSON",
         ("a.json", TWICE_IN_JSON),
         ["line 3, column 1: kind is there twice, first in line 2"],
+    ),
+    Case(
+        "a key that is there thrice",
+        ("a.yaml", THRICE),
+        [f"line {line}, column 1: spec is there twice, first in line 4" for line in (5, 6)],
+    ),
+    Case(
+        "keys that are written alike and are two",
+        ("a.yaml", "kind: Node\nspec: {1: a, '1': b}\n"),
+        ["document 1: spec has a name that is no text: 1"],
+    ),
+    Case(
+        "a number that nobody can mean",
+        ("a.json", TOO_LONG),
+        ["is no JSON: line 2, column 9: a number must have digits, and at most 4300"],
+    ),
+    Case(
+        "no number",
+        ("a.yaml", "spec: {a: 0x_}"),
+        ["is no YAML: line 1, column 11: a number must have digits, and at most 4300"],
     ),
     Case(
         "JSON that is none",
@@ -127,8 +178,8 @@ def test_what_is_merged_may_be_there_before(simulate: Terminal) -> None:
     assert (code, "twice" in err) == (0, False)
 
 
-def test_a_file_of_unknown_kinds_is_refused(simulate: Terminal, plan: Terminal) -> None:
-    """Whoever names it wants it to be read; what is known and not needed is another thing."""
+def test_a_file_of_mistyped_kinds_is_refused(simulate: Terminal, plan: Terminal) -> None:
+    """Whoever names it wants it to be read; beside what is known it is only told."""
     foreign = {"apiVersion": "a/v1", "kind": "Foo", "metadata": {"name": "x"}}
     typo = {"apiVersion": "v1", "kind": "Nod", "metadata": {"name": "x"}}
     good = simulate.write("good.yaml", trainjob("job", "torch-plain"), node("n"), queue("team-a"))
@@ -139,8 +190,64 @@ def test_a_file_of_unknown_kinds_is_refused(simulate: Terminal, plan: Terminal) 
         assert (code, out) == (2, "")
         found = "no kind in it is known: a/v1 Foo (2), v1 Nod; there is v1 Node (1); there are "
         assert f"trainer-kai: {bad}: {found}" in err
-    mixed = simulate.write("mixed.yaml", foreign, node("m"))
+    mixed = simulate.write("mixed.yaml", typo, node("m"))
     assert simulate.run("-f", good, "-f", RUNTIMES, "-f", mixed)[0] == 0
+
+
+MISTYPED = [
+    Case("a kind", {"apiVersion": "v1", "kind": "Nodes"}, "v1 Nodes; there is v1 Node (1)"),
+    Case(
+        "a group",
+        {"apiVersion": "trainer.kubeflow.or/v1alpha1", "kind": "TrainJob"},
+        "TrainJob; there is trainer.kubeflow.org/v1alpha1 TrainJob (1)",
+    ),
+    Case("no kind", {"apiVersion": "v1"}, "an object without a kind (1)"),
+    Case("no version", {"kind": "TrainJob"}, "TrainJob without an apiVersion (1)"),
+]
+
+
+@pytest.mark.parametrize("case", MISTYPED, ids=ids)
+def test_what_is_taken_for_mistyped(case: Case[dict[str, Any], str], simulate: Terminal) -> None:
+    """In a file of its own, among files that are read."""
+    good, bad = simulate.write("a.yaml", node("n")), simulate.write("b.yaml", case.given)
+
+    code, out, err = simulate.run("-f", good, "-f", bad)
+
+    assert (code, out) == (2, "")
+    assert f"trainer-kai: {bad}: no kind in it is known: " in err
+    assert f"{case.want}; there are " in err
+
+
+NEEDLESS = (
+    ("v1", "Service"),
+    ("v1", "Endpoints"),
+    ("v1", "PodTemplate"),
+    ("apps/v1", "Deployment"),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"),
+    ("storage.k8s.io/v1", "CSIDriver"),
+    ("storage.k8s.io/v1", "CSINode"),
+    ("storage.k8s.io/v1", "CSIStorageCapacity"),
+    ("storage.k8s.io/v1", "VolumeAttachment"),
+    ("kueue.x-k8s.io/v1beta1", "Topology"),
+    ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+    ("kai.scheduler/v1", "Config"),
+)
+
+
+def test_who_dumps_a_kind_per_file_may(simulate: Terminal, plan: Terminal) -> None:
+    """What nobody needs is told; only if nothing else is there it is refused, file by file."""
+    files = []
+    for version, kind in NEEDLESS:
+        fields = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
+        files += ["-f", simulate.write(f"{kind}.yaml", fields)]
+    good = simulate.write("good.yaml", trainjob("job", "torch-plain"), node("n"), queue("team-a"))
+
+    code, _, err = simulate.run("-f", good, "-f", RUNTIMES, *files)
+    assert (code, err.count("trainer-kai: ignored: ")) == (0, len(NEEDLESS))
+    code, _, err = plan.run("-f", good, "-f", RUNTIMES, *files)
+    assert (code, err.count("trainer-kai: left out: ")) == (0, len(NEEDLESS))
+    code, _, err = simulate.run(*files)
+    assert (code, err.count(": no kind in it is known: ")) == (2, len(NEEDLESS))
 
 
 def test_what_is_not_planned_is_told_in_one_line_for_each_kind(plan: Terminal) -> None:
@@ -157,6 +264,20 @@ def test_what_is_not_planned_is_told_in_one_line_for_each_kind(plan: Terminal) -
             f"trainer-kai: left out: {file}: PodGroup default/g",
         ],
     )
+
+
+@pytest.mark.parametrize("metadata", [["a"], "abc", 1, [], ""])
+@pytest.mark.parametrize("kind", ["SubjectAccessReview", "Node"])
+def test_metadata_is_an_object(metadata: object, kind: str, simulate: Terminal) -> None:
+    """Whatever else it is, is an error that names it."""
+    version = "authorization.k8s.io/v1" if kind == "SubjectAccessReview" else "v1"
+    fields = {"apiVersion": version, "kind": kind, "metadata": metadata}
+    file = simulate.write("a.yaml", fields, queue("a"))
+
+    code, out, err = simulate.run("-f", file)
+
+    told = f"trainer-kai: {file}: {kind}: metadata: must be an object with a name\n"
+    assert (code, out, err) == (2, "", told)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"metadata": {"creationTimestamp": None}}])
@@ -177,7 +298,7 @@ def test_a_review_needs_no_name(metadata: dict[str, Any], simulate: Terminal) ->
         for space in ("default", "other")
     ]
     file = simulate.write("a.yaml", *reviews, node("n"), queue("a"), group("g", queue="a"))
-    other = simulate.write("b.yaml", pod("p", "g"))
+    other = simulate.write("b.yaml", pod("p", "g"), *reviews)  # the same once more changes nothing
 
     code, out, err = simulate.run("-f", file, "-f", other)
 
