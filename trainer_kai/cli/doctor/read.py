@@ -87,14 +87,6 @@ _CONFIGURATIONS: Final = tuple(
 _POLICIES: Final = _kind(
     ADMISSION_REGISTRATION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy"
 )
-_RUNTIME_NAMES: Final = Resource(
-    CLUSTER_RUNTIMES.group,
-    CLUSTER_RUNTIMES.version,
-    CLUSTER_RUNTIMES.plural,
-    CLUSTER_RUNTIMES.kind,
-    namespaced=False,
-    struct=PartialObject,
-)
 _DEPLOYMENTS: Final = _kind("apps", "deployments", "Deployment", namespaced=True)
 _SECRETS: Final = _kind("", "secrets", "Secret", namespaced=True)
 _ACCOUNTS: Final = _kind("", "serviceaccounts", "ServiceAccount", namespaced=True)
@@ -177,7 +169,7 @@ class _Looking:
             "configurations": self._configurations(),
             "policies": ask.raw(_POLICIES),
             "noted_runtimes": self._noted(),
-            "runtimes": ask.first(_RUNTIME_NAMES),
+            "runtimes": ask.raw(CLUSTER_RUNTIMES),
             "namespaces": ask.every(NAMESPACES),
             "deployments": ask.raw(_DEPLOYMENTS, where),
             "leases": ask.every(LEASES, where),
@@ -204,12 +196,14 @@ class _Looking:
                 return Unread("no namespace takes part; --try-in names one to try it in")
             if name != "trainjob":
                 return await self._tried(name, place or context)
-            runtimes: Fact[Sequence[str]] = _names(await asked["runtimes"])
+            runtimes: Fact[list[Obj]] = await asked["runtimes"]
             if isinstance(runtimes, Unread):
                 return runtimes
-            if not runtimes:
-                return Unread("not tried: there is no ClusterTrainingRuntime")
-            return await self._tried(name, place, runtimes[0])
+            scheduler = self._facts.site.scheduler_name
+            ours = [it for it in runtimes if trials.leaves_scheduler(it, scheduler)]
+            if not ours:
+                return Unread("not tried: no ClusterTrainingRuntime leaves pods to our scheduler")
+            return await self._tried(name, place, name_of(ours[0]))
 
         return {name: try_out(name) for name in _TRIALS}
 

@@ -1,10 +1,11 @@
 """What a Deployment tells its process, as far as it can be read off it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Final
 
-from trainer_kai.cli.doctor.facts import Obj, at, name_of
+from trainer_kai.cli.doctor.facts import Facts, Obj, at, name_of
+from trainer_kai.cli.doctor.finding import Unread
 
 __all__ = ["ELSEWHERE", "containers_of", "settings_of", "told_webhook"]
 
@@ -36,14 +37,16 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
     return found
 
 
-def told_webhook(deployments: Iterable[Obj], setting: str, usual: str) -> str:
+def told_webhook(facts: Facts, setting: str, usual: str) -> str:
     """Return what the webhook is told; ELSEWHERE where no Deployment shows it.
 
     A Deployment of all processes in one says of the webhook's own settings whose they are.
     """
-    found = list(deployments)
-    for settings in map(settings_of, found):
-        for name in (f"WEBHOOK_{setting}", setting):
+    found = () if isinstance(facts.deployments, Unread) else facts.deployments
+    for deployment in found:
+        settings, own = settings_of(deployment), f"WEBHOOK_{setting}"
+        is_ours = name_of(deployment) in facts.manifests.deployments
+        for name in (own, setting) if is_ours else (own,):
             if name in settings:
                 return settings[name]
     is_whole = any(name_of(it) == _WEBHOOK and not _is_partial(it) for it in found)

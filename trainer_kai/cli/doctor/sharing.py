@@ -126,8 +126,7 @@ def _default_queue(facts: Facts) -> str:
     has_own = any(it.name == place and it.labels.get(QUEUE) for it in metas)
     if given and not has_own:
         return given
-    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    told = told_webhook(deployments, "DEFAULT_QUEUE", DEFAULT_QUEUE)
+    told = told_webhook(facts, "DEFAULT_QUEUE", DEFAULT_QUEUE)
     if told != ELSEWHERE:
         return told
     if has_own:

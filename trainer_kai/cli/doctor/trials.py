@@ -15,8 +15,9 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
 )
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.cli.doctor.facts import Obj, at
 
-__all__ = ["NAME", "foreign_pod", "gang_pod", "jobset", "trainjob"]
+__all__ = ["NAME", "foreign_pod", "gang_pod", "jobset", "leaves_scheduler", "trainjob"]
 
 NAME: Final = "trainer-kai-doctor"
 _UID: Final = "00000000-0000-0000-0000-000000000000"
@@ -52,6 +53,15 @@ def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
         "metadata": {"namespace": namespace, "name": NAME, "labels": {QUEUE: _NO_QUEUE}},
         "spec": {"runtimeRef": ref},
     }
+
+
+def leaves_scheduler(runtime: Obj, name: str) -> bool:
+    """Say whether TrainJobs of a runtime are for the scheduler of that name, and judged by us."""
+    jobs = at(runtime, "spec", "template", "spec", "replicatedJobs") or ()
+    path = ("template", "spec", "template", "spec", "schedulerName")
+    asked = {at(job, *path) or name for job in jobs}
+    groups = at(runtime, "spec", "podGroupPolicy") or {}
+    return asked <= {name} and groups.keys() <= {"kaiScheduler"}
 
 
 def gang_pod(namespace: str) -> dict[str, Any]:

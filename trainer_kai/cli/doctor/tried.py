@@ -145,7 +145,7 @@ def check_refusal(facts: Facts) -> Iterator[Finding]:
         return
     trial = known(facts.trainjob)
     refused = refused_by(facts, trial)
-    if refused is not None and refused.by is By.OURS:
+    if refused is not None and refused.by is By.OURS and QUEUE in refused.why:
         yield ok(check, f"dry in {trial.namespace}: it is refused")
     elif refused is not None:
         yield _refused(check, "TrainJobs", refused)

@@ -162,8 +162,7 @@ def _source(facts: Facts) -> str:
 
 
 def _told(facts: Facts, setting: str, usual: str) -> str:
-    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    told = told_webhook(deployments, setting, usual)
+    told = told_webhook(facts, setting, usual)
     return "" if told == ELSEWHERE else told
 
 

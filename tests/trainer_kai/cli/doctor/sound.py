@@ -49,7 +49,8 @@ REFUSED: Final = Refusal(
     "POST /apis/trainer.kubeflow.org",
     403,
     "Forbidden",
-    'admission webhook "trainjob.trainer-kai.dev" denied the request: metadata.labels[x]: no',
+    'admission webhook "trainjob.trainer-kai.dev" denied the request:'
+    " metadata.labels[kai.scheduler/queue]: no",
 )
 BASE: Final = ROOT / "manifests" / "base"
 

@@ -14,7 +14,7 @@ from tests.trainer_kai.cli.doctor.sound import NOW, configured, deployment, leas
 from trainer_kai.api.meta import Meta
 from trainer_kai.cli.doctor.checks import examine
 from trainer_kai.cli.doctor.facts import Facts
-from trainer_kai.cli.doctor.finding import State, known
+from trainer_kai.cli.doctor.finding import State, Unread, known
 from trainer_kai.cli.doctor.read import Wish, look
 from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.answer import Answer
@@ -160,7 +160,8 @@ async def test_a_sound_cluster_is_read_whole(wire: Wire) -> None:
     """Of the two pods only one can be served here, so a gang's pod has no group."""
     assert wrong(await looked(wire)) == {
         "a pod of a gang": "dry in default: it joins no group",
-        "a wrong TrainJob": "cannot tell: not tried: there is no ClusterTrainingRuntime",
+        "a wrong TrainJob": "cannot tell: not tried: no ClusterTrainingRuntime leaves pods to our"
+        " scheduler",
     }
     assert (
         "/api/v1/namespaces/default/pods?fieldManager=trainer-kai-doctor&dryRun=All" in wire.asked
@@ -309,6 +310,35 @@ async def test_a_wrong_trainjob_is_tried_with_a_runtime_that_is_there(wire: Wire
 
     assert sent["spec"]["runtimeRef"]["name"] == "torch"
     assert sent["metadata"]["labels"] == {"kai.scheduler/queue": "No_Queue"}
+
+
+def scheduled(name: str) -> dict[str, Any]:
+    """Return a job of a runtime."""
+    pods = {"spec": {"schedulerName": name} if name else {}}
+    return {"name": "node", "template": {"spec": {"template": pods}}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"template": {"spec": {"replicatedJobs": [scheduled("volcano"), scheduled("")]}}},
+        {"podGroupPolicy": {"coscheduling": {}}},
+    ],
+    ids=["its pods name another", "another makes its groups"],
+)
+async def test_no_runtime_of_another_scheduler_is_tried(wire: Wire, spec: dict[str, Any]) -> None:
+    """TrainJobs of that are left to it, and not refused; the next one is ours."""
+    path = "/apis/trainer.kubeflow.org/v1alpha1"
+    other = {"metadata": {"name": "another"}, "spec": spec}
+    ours = {"metadata": {"name": "torch"}, "spec": {"podGroupPolicy": {"kaiScheduler": {}}}}
+    wire.served[f"{path}/clustertrainingruntimes"] = {"items": [other, ours]}
+    wire.served[f"{path}/namespaces/default/trainjobs"] = made(known(sound().foreign_pod).got)
+    sent = known((await looked(wire)).trainjob).sent
+    assert sent["spec"]["runtimeRef"]["name"] == "torch"
+
+    wire.served[f"{path}/clustertrainingruntimes"] = {"items": [other]}
+    unread = (await looked(wire)).trainjob
+    assert unread == Unread("not tried: no ClusterTrainingRuntime leaves pods to our scheduler")
 
 
 async def test_runtimes_that_had_the_queue_as_a_field_are_found(wire: Wire) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.doctor.sound import deployment
+from tests.trainer_kai.cli.doctor.sound import deployment, sound
 from trainer_kai.cli.doctor.settled import told_webhook
 
 WEBHOOK = "trainer-kai-webhook"
@@ -23,6 +23,11 @@ TOLD: list[Case[list[Any], str]] = [
     Case("by a variable", [deployment(WEBHOOK, TRAINER_KAI_TLS_SOURCE="files")], "files"),
     Case("by a flag", [with_more(args=["--tls-source", "files"])], "files"),
     Case("all in one", [deployment("all", TRAINER_KAI_WEBHOOK_TLS_SOURCE="files")], "files"),
+    Case(
+        "somebody else beside it",
+        [deployment("proxy", TRAINER_KAI_TLS_SOURCE="files"), deployment(WEBHOOK)],
+        "usual",
+    ),
     Case("it runs elsewhere", [deployment("trainer-kai-scheduler")], "?"),
     Case("in a file", [with_more(args=["--config", "/etc/x.yaml"])], "?"),
     Case("by all that is in a ConfigMap", [with_more(envFrom=[{"configMapRef": {}}])], "?"),
@@ -32,4 +37,6 @@ TOLD: list[Case[list[Any], str]] = [
 @pytest.mark.parametrize("case", TOLD, ids=ids)
 def test_what_the_webhook_is_told(case: Case[list[Any], str]) -> None:
     """What does not show is not guessed."""
-    assert told_webhook(case.given, "TLS_SOURCE", "usual") == case.want
+    assert (
+        told_webhook(sound()._replace(deployments=case.given), "TLS_SOURCE", "usual") == case.want
+    )

@@ -26,6 +26,9 @@ RULED = (
 )
 ROLES = 'x is forbidden: User "u" cannot create resource'
 OUT = [Meta(name="a", labels={"trainer-kai.dev/inject": "disabled"})]
+DECIDED_NOT = (
+    'admission webhook "trainjob.trainer-kai.dev" denied the request: trainer-kai failed to decide'
+)
 AWAY = f'Internal error occurred: failed calling webhook "{HOOK}": failed to call webhook: refused'
 
 
@@ -121,6 +124,11 @@ TOLD: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         "what cannot work is refused by others",
         ("a wrong TrainJob", sound()._replace(trainjob=refused("exceeded quota", 403))),
         ("unknown", "cannot tell: refused by the API server: exceeded quota"),
+    ),
+    Case(
+        "what cannot work is refused for another reason",
+        ("a wrong TrainJob", sound()._replace(trainjob=refused(DECIDED_NOT, 503))),
+        ("fault", "our webhook trainjob.trainer-kai.dev refuses it: trainer-kai failed to decide"),
     ),
     Case(
         "a pod that joins nothing",
