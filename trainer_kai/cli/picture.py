@@ -135,13 +135,9 @@ def bar(node: NodeEnd) -> str:
     releasing = min(max(node.releasing // 1000, 0), whole - idle)
     reserved = min(-(-node.reserved // 1000), whole - idle - releasing)
     used = whole - idle - releasing - reserved
-    marks = "".join(
-        mark * count
-        for mark, count in (("#", used), ("=", reserved), ("~", releasing), (".", idle))
-    )
-    if whole <= _BAR:
-        return f"[{marks}]"
     counts = (("#", used), ("=", reserved), ("~", releasing), (".", idle))
+    if whole <= _BAR:
+        return f"[{''.join(mark * count for mark, count in counts)}]"
     return f"[{' '.join(f'{count}{mark}' for mark, count in counts if count)}]"
 
 

@@ -231,6 +231,7 @@ BARS = [
     Case("a shared device is used", NodeEnd("n", 2000, 1500, 0, 0), "[#.]"),
     Case("overcommitted", NodeEnd("n", 2000, -1000, -1000, 3000), "[==]"),
     Case("large", NodeEnd("n", 72000, 10000, 0, 2000), "[60# 2= 10.]"),
+    Case("larger than memory", NodeEnd("n", 10**20, 10**20, 0, 0), "[100000000000000000.]"),
 ]
 
 
