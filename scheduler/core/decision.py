@@ -199,6 +199,8 @@ class Unmoved(IntEnum):
 
     ACTION = 0  # it is not done
     OFFER = 1  # nobody may be
+    CLAIM = 2  # nor may who waits, were he there
+    WAY = 3  # it would not make the room, as far as that was looked at
 
 
 class Kept(NamedTuple):

@@ -16,8 +16,10 @@ _LACK: Final = {
 }
 _UNMOVED: Final = {
     Unmoved.ACTION: "the action consolidation is off",
-    Unmoved.OFFER: "only TrainJobs of a queue that offers it are"
-    ' (trainer-kai.dev/consolidation: "on")',
+    Unmoved.OFFER: "only preemptible TrainJobs that nobody else admits are, of a queue that"
+    ' offers it (trainer-kai.dev/consolidation: "on")',
+    Unmoved.CLAIM: "that is done only for who is preemptible",
+    Unmoved.WAY: "no way was found with those who may be",
 }
 _LAST: Final = 253_402_300_799  # the last second that a date has a name for
 

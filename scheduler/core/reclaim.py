@@ -56,7 +56,8 @@ class Reclaim:
             staying = self._made.vain.staying.keys() - stock.all.keys() - {claim.queue}
             others = [q for q in staying if rights.concerns(q)]
             unbounded = tuple(sorted(rights.unbounded(stock.all)))
-            kept = self._made.why_kept(row, Action.RECLAIM, [*queues, *others])
+            who = rights.lenders([*queues, *others])
+            kept = self._made.why_kept(row, Action.RECLAIM, who)
             kept = kept._replace(unbounded=unbounded)
             if not lacks or kept != NOTHING or not stock.all.keys() - {claim.queue}:
                 return kept

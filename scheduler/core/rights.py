@@ -98,6 +98,12 @@ class Rights:
             keeps = [*map(min, keeps, self.bounds.quota[theirs])]
         return [max(one - most, 0) for one, most in zip(has, keeps, strict=True)]
 
+    def lenders(self, queues: Iterable[int]) -> list[int]:
+        """Return which queues are compared by one that has more than it may keep, in anything."""
+        pairs = [(queue, self.pair(queue)[1]) for queue in queues]
+        over = {theirs: any(self.surplus(theirs)) for theirs in {it for _, it in pairs}}
+        return [queue for queue, theirs in pairs if over[theirs]]
+
     def goals(self, queues: Iterable[int]) -> set[int]:
         """Return the queues whose goals alone keep others of some out of question."""
         others = [q for q in queues if q != self.claim.queue] if self.bounds.has_goals else []

@@ -17,6 +17,7 @@ from scheduler.core.decision import (
 )
 from scheduler.core.keepers import both, staying
 from scheduler.core.model import Verdict
+from scheduler.core.tenants import could_lose
 
 __all__ = ["Vain"]
 
@@ -73,7 +74,7 @@ class Vain:
         kept = self._kept.get(rejection.unit, NOTHING)
         if kept == UNDUE:  # that tells only those behind something
             kept = NOTHING
-        if rejection.verdict == Verdict.FRAGMENTED:
+        if rejection.verdict == Verdict.FRAGMENTED and not kept.is_patient:
             kept = kept._replace(unmoved=self._unmoved(rejection.unit))
         if kept == NOTHING:
             return rejection
@@ -85,19 +86,19 @@ class Vain:
         wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
         return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
 
-    def _unmoved(self, row: int) -> Unmoved | None:
-        """Return why nobody is moved for a unit that could have that."""
+    def _unmoved(self, row: int) -> Unmoved:
+        """Return why nobody is moved for a unit."""
         if not self._allocation.snapshot.units[row].is_preemptible:
-            return None
+            return Unmoved.CLAIM
         policies = self._allocation.policies
         if not policies.most_moved or "consolidation" not in policies.actions:
             return Unmoved.ACTION
-        return None if self._is_offered else Unmoved.OFFER
+        return Unmoved.WAY if self._is_offered else Unmoved.OFFER
 
     @cached_property
     def _is_offered(self) -> bool:
         units = self._allocation.snapshot.units
-        return any(unit.may_move and unit.is_kept for unit in units)
+        return any(unit.may_move and unit.is_kept and could_lose(unit) for unit in units)
 
     def _futile(self, row: int) -> Futile | None:
         """Return why a unit takes nothing itself, where that is known."""

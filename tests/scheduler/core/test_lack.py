@@ -1,6 +1,6 @@
 """What is said to who gets nothing where nobody in particular is kept from losing it."""
 
-from collections.abc import Mapping
+from typing import NamedTuple
 
 import pytest
 
@@ -18,6 +18,19 @@ def halves(quota: float = 8) -> Builder:
     builder = Builder([Node(), Node()], [Queue("a", quota=quota), Queue("b", quota=8)])
     builder.runs([0, 1], HALF, queue="a")
     builder.runs([0, 1], HALF, queue="a")
+    builder.gang(1, ALL, queue="b")
+    return builder
+
+
+def halves_and_one_that_stays(quota: float) -> Builder:
+    """Return the same with a third node, which C has, and does not give."""
+    builder = Builder(
+        [Node(), Node(), Node()],
+        [Queue("a", quota=8), Queue("b", quota=8), Queue("c", quota=quota)],
+    )
+    builder.runs([0, 1], HALF, queue="a")
+    builder.runs([0, 1], HALF, queue="a")
+    builder.runs([2], ALL, queue="c", is_preemptible=False)
     builder.gang(1, ALL, queue="b")
     return builder
 
@@ -58,6 +71,17 @@ CLAIMS: list[Case[Builder, str]] = [
         "It can take nothing back: no queue beside it has more than it may count on",
     ),
     Case("nobody to take from", nobody_else(), ""),
+    Case(
+        "who stays beside it has nothing too much",
+        halves_and_one_that_stays(quota=8),
+        "Queue a has more than it may count on, but giving back no more than that would not make"
+        " the room",
+    ),
+    Case(
+        "who stays beside it has too much",
+        halves_and_one_that_stays(quota=4),
+        "Others stay: 1 because priority or preemptibility forbids it",
+    ),
 ]
 
 
@@ -70,26 +94,34 @@ def test_why_a_claim_is_in_vain(case: Case[Builder, str]) -> None:
     assert explain(snapshot, answer.rejections[0]).partition(" free. ")[2] == case.want
 
 
-# is the claimant preemptible, may the others be moved, which actions are chosen -> what is said
-MOVES: list[Case[tuple[bool, bool, Mapping[str, bool]], str]] = [
-    Case("not offered", (True, False, {}), "only TrainJobs of a queue that offers it are"),
-    Case("the action is off", (True, True, {"consolidation": False}), "consolidation is off"),
-    Case("offered, in vain", (True, True, {}), ""),
-    Case("it could not be moved itself", (False, False, {}), ""),
+class Pieces(NamedTuple):
+    """A gang that has room in pieces only, and whoever has the rest."""
+
+    can_lose: bool = True  # whoever has the rest
+    is_offered: bool = True
+    claims_fixed: bool = False
+    is_done: bool = True
+
+
+MOVES: list[Case[Pieces, str]] = [
+    Case("not offered", Pieces(is_offered=False), "of a queue that offers it"),
+    Case("they keep what they have", Pieces(can_lose=False), "only preemptible TrainJobs"),
+    Case("the action is off", Pieces(is_done=False), "consolidation is off"),
+    Case("in vain", Pieces(), "no way was found with those who may be"),
+    Case("not for this one", Pieces(claims_fixed=True), "only for who is preemptible"),
 ]
 
 
 @pytest.mark.parametrize("case", MOVES, ids=ids)
-def test_why_nobody_is_moved(case: Case[tuple[bool, bool, Mapping[str, bool]], str]) -> None:
+def test_why_nobody_is_moved(case: Case[Pieces, str]) -> None:
     """Room in pieces could be brought together, if somebody may be moved."""
-    is_preemptible, may_move, actions = case.given
+    one = case.given
     builder = Builder([Node(), Node()], [Queue("a", quota=10), Queue("b", quota=6)])
     for node in (0, 1):  # there is no room for it on the other one
-        builder.runs([node], shape(gpu=5), queue="a", may_move=may_move)
-    builder.gang(1, shape(gpu=6), queue="b", is_preemptible=is_preemptible, may_move=may_move)
+        more = {"may_move": one.is_offered, "is_preemptible": one.can_lose}
+        builder.runs([node], shape(gpu=5), queue="a", **more)
+    builder.gang(1, shape(gpu=6), queue="b", is_preemptible=not one.claims_fixed)
     snapshot = builder.snapshot()
-    (one,) = plan(snapshot, choose(Choice(actions=actions))).rejections
-    assert one.verdict.title == "Fragmented"
-    _, is_told, why = explain(snapshot, one).partition("Nobody is moved to bring it together: ")
-    assert bool(is_told) == bool(case.want)
-    assert case.want in why
+    (it,) = plan(snapshot, choose(Choice(actions={"consolidation": one.is_done}))).rejections
+    assert it.verdict.title == "Fragmented"
+    assert case.want in explain(snapshot, it).partition("Nobody is moved to bring it together")[2]
