@@ -94,6 +94,7 @@ class _Reading:
     def __init__(self, model: type[BaseModel]) -> None:
         self.table = settings_of(model)
         self.faults: list[FieldError] = []
+        self.wrong: set[str] = set()  # settings that are something else than was said
         self.values: dict[str, tuple[Any, str]] = {
             name: (setting.default, "default") for name, setting in self.table.items()
         }
@@ -119,8 +120,18 @@ class _Reading:
             value = setting.adapter.validate_strings(text)
         except ValidationError as error:
             self.faults += [FieldError(label, _told(text, it)) for it in error.errors()]
+            self.wrong.add(setting.name)
         else:
             self.values[setting.name] = (value, label)
+
+    def together(self, error: ValidationError) -> Iterator[FieldError]:
+        """Yield what is wrong with sections, and who gave their values, where each is right."""
+        for fault in error.errors():
+            section = ".".join(map(str, fault["loc"]))
+            names = [name for name in self.values if name.startswith(f"{section}.")]
+            if self.wrong.isdisjoint(names):
+                given = [label for name in names if (label := self.values[name][1]) != "default"]
+                yield FieldError(section, f"{_said(fault)} ({', '.join(given)})")
 
 
 def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
@@ -162,11 +173,12 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
             inner = inner.setdefault(section, {})
         inner[last] = value
     try:
-        if reading.faults:
-            raise ConfigError(reading.faults)
-        return model.model_validate(nested), reading.values
+        settings = model.model_validate(nested)
     except ValidationError as error:  # each value is right, but not beside the others
-        raise ConfigError(_together(reading.values, it) for it in error.errors()) from None
+        raise ConfigError([*reading.faults, *reading.together(error)]) from None
+    if reading.faults:
+        raise ConfigError(reading.faults)
+    return settings, reading.values
 
 
 def _file(flag: _Entry, known: Collection[str]) -> Iterator[_Found]:
@@ -264,14 +276,6 @@ def _told(text: str, fault: ErrorDetails) -> str:
     if said.startswith("'"):  # it names the part of the text that is wrong
         return said
     return f"{text!r} {said}" if said.startswith("should") else f"{text!r}: {said}"
-
-
-def _together(values: _Values, fault: ErrorDetails) -> FieldError:
-    """Say what is wrong with a section, and who gave its values."""
-    section = ".".join(map(str, fault["loc"]))
-    given = [label for name, (_, label) in values.items() if name.startswith(section)]
-    labels = ", ".join(label for label in given if label != "default")
-    return FieldError(section, f"{_said(fault)} ({labels})")
 
 
 def _said(fault: ErrorDetails) -> str:

@@ -64,7 +64,10 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def _actions(text: str) -> Iterator[str]:
-    yield from (_unknown(name, ACTIONS) for name in listed(text) if name not in ACTIONS)
+    unknown = [_unknown(name, ACTIONS) for name in listed(text) if name not in ACTIONS]
+    yield from unknown
+    if not unknown and ACTIONS[0] not in listed(text):
+        yield f"should have {ACTIONS[0]!r}, without which nothing starts"
 
 
 def _disabled(text: str) -> Iterator[str]:

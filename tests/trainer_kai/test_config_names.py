@@ -11,6 +11,11 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.settings import ACTIONS, PROCESSES, AllSettings, Settings
 
 MODELS: Mapping[str, type[Settings]] = {**PROCESSES, "all": AllSettings}
+WITHOUT = "should have 'allocate', without which nothing starts"
+TOGETHER = (
+    "leader: lease_s should be more than renew_deadline_s and write_s together"
+    " (flag --leader-write-s)"
+)
 THERE_ARE = "there are allocate, consolidation, reclaim, preempt"
 
 # process, flags -> what is said
@@ -55,6 +60,26 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
         "a weight beyond any meaning",
         ("scheduler", "--policies-past-use-weight=1e7"),
         ["flag --policies-past-use-weight: '1e7' should be less than or equal to 1000000"],
+    ),
+    Case(
+        "without the one by which anything starts",
+        ("scheduler", "--policies-actions=reclaim"),
+        [f"flag --policies-actions: 'reclaim' {WITHOUT}"],
+    ),
+    Case(
+        "none at all",
+        ("scheduler", "--policies-actions="),
+        [f"flag --policies-actions: '' {WITHOUT}"],
+    ),
+    Case(
+        "what is not right together, beside what is wrong alone",
+        ("scheduler", "--leader-write-s=5", "--mode=extern"),
+        ["flag --mode: 'extern' should be 'bundled' or 'external'", TOGETHER],
+    ),
+    Case(
+        "not beside what stands in place of a mistake",
+        ("scheduler", "--leader-write-s=5", "--leader-lease-s=0"),
+        ["flag --leader-lease-s: '0' should be greater than or equal to 1"],
     ),
     Case(
         "with all else that is wrong, also behind the name of a process",

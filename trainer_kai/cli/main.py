@@ -1,10 +1,12 @@
 """`trainer-kai`: arguments in, one call, and an exit code that means something."""
 
 import argparse
+import errno
 import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from trainer_kai.cli.doctor.command import add_doctor
 from trainer_kai.cli.plan import add_plan
@@ -16,6 +18,8 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube.errors import ApiError
 
 __all__ = ["main"]
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
+        _write_no_more()  # nobody reads on
         return 141
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _write_no_more()
+        print(f"trainer-kai: the answer could not be written: {error.strerror}", file=sys.stderr)
+        return 2
     return code
+
+
+def _write_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

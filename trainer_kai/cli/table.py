@@ -32,12 +32,19 @@ def wrapped(text: str, indent: str, width: int) -> list[str]:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; each column is as wide as it must be."""
-    lines = [tuple(headings), *map(tuple, rows)]
+    lines = [tuple(headings), *(tuple(map(in_one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def in_one_line(text: str) -> str:
+    """Return a text with what would break its line, or cannot be seen, written as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
 
 
 def without_uids(text: str) -> str:

@@ -1,11 +1,16 @@
 """What commands say before they ask any cluster, and when none can be asked."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.case import Case, ids
+from tests.support.tree import ROOT
 from trainer_kai.cli.main import main
+
+BORROWED = ROOT / "tests/fixtures/clusters/over-borrowed.yaml"
 
 # what is asked -> how the one line begins that says why not
 REFUSED: list[Case[list[str], str]] = [
@@ -51,3 +56,13 @@ def test_a_process_takes_its_settings_as_flags(
     with pytest.raises(SystemExit) as wrong:
         main(["run", process, "--mode=x"])
     assert (wrong.value.code, "flag --mode: 'x'" in capsys.readouterr().err) == (2, True)
+
+
+def test_an_answer_that_finds_no_room_is_told_in_one_line() -> None:
+    """A full disk is no mistake of ours: exit 2, and no traceback, also not at the end."""
+    program = "import sys; from trainer_kai.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "simulate", "-f", str(BORROWED)]
+    with Path("/dev/full").open("w") as full:
+        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    message = "trainer-kai: the answer could not be written: No space left on device\n"
+    assert (told.returncode, told.stderr) == (2, message)

@@ -93,6 +93,13 @@ def test_names_are_cut_only_where_there_is_no_room() -> None:
     assert f"default/{'g' * 40} " in drawn(group("g" * 40), pod("p", "g" * 40))
 
 
+def test_a_name_that_would_break_its_line_is_written_as_in_python() -> None:
+    """Who can name no such thing in a cluster can do so in a file."""
+    lines = drawn(group("a\nb\u2028c"), pod("p", "a\nb\u2028c")).splitlines()
+
+    assert [line for line in lines if line.startswith(r"default/a\nb\u2028c ")]
+
+
 def test_sentences_are_no_wider_than_the_terminal() -> None:
     """Names are not cut for that."""
     scene = prepare((Document("a.yaml", it) for it in BUSY), Options())
