@@ -74,8 +74,8 @@ class Holdings:
     def _read_one(self, gang: Gang, text: str) -> dict[str, Held]:
         found = read_reserved(text)
         if isinstance(found, str):
-            message = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
-            self._strays[gang.key] = Stray(gang.key, message)
+            fault = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
+            self._strays[gang.key] = Stray(gang.key, f"PodGroup {gang.key}: {fault}")
             return {}
         if not gang.is_sound or not gang.is_begun:
             return {}

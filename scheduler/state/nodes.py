@@ -83,7 +83,7 @@ class NodeRows:
         self._strays.pop(name, None)
         fault = None if node is None else _unreadable(node)
         if fault is not None:
-            self._strays[name] = Stray(Key("", name), f"the node is left out: {fault}")
+            self._strays[name] = Stray(Key("", name), f"node {name}: {fault}")
             return None
         return node
 

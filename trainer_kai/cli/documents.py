@@ -6,6 +6,7 @@ what it is, for it takes a fiftieth of the time.
 
 import json
 import re
+import reprlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -98,6 +99,7 @@ def read(struct: type[T], document: Document) -> T:
         return decode(struct, encode(document.fields))
     except DecodeError as error:
         path, message = error.fault
+        path = _with_key(document.fields, path)
         value = _at(document.fields, path)
         told = f"{value!r} {message}" if isinstance(value, str | int | float) else message
         raise ConfigError([FieldError(str(document), str(FieldError(path, told)))]) from error
@@ -125,12 +127,20 @@ def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
         if document is None:
             continue
         if not isinstance(document, dict):
-            what = type(document).__name__
-            raise ConfigError([FieldError(name, f"document {number} is a {what}, not an object")])
+            what = "a list" if isinstance(document, list) else reprlib.repr(document)
+            raise ConfigError([FieldError(name, f"document {number} is {what}, not an object")])
         fault = foreign_to_json(document)
         if fault:
             raise ConfigError([FieldError(f"{name}: document {number}", fault)])
         yield from flat(Document(name, document))
+
+
+def _with_key(fields: dict[str, Any], path: str) -> str:
+    """Return a path with the key of a label or annotation that is no text, where it has none."""
+    of, is_open, _ = path.partition("[...]")
+    texts = _at(fields, of) if is_open and of.endswith((".labels", ".annotations")) else None
+    odd = [key for key, value in (texts or {}).items() if not isinstance(value, str)]
+    return f"{of}[{odd[0]}]" if odd else path
 
 
 def _at(value: Any, path: str) -> Any:

@@ -236,6 +236,13 @@ def test_standard_input_and_lists_are_read(
 MISTAKES: list[Case[str, str]] = [
     Case("no YAML", "a: [", "is no YAML: line "),
     Case("no object", "- a\n- b\n", "document 1 is a list, not an object"),
+    Case("a word", "hello\n", "document 1 is 'hello', not an object"),
+    Case("a number", "3\n", "document 1 is 3, not an object"),
+    Case(
+        "a label that is a number",
+        yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "a", "build": 7})),
+        "metadata.labels[build]: 7 must be a text, and is a whole number",
+    ),
     Case("nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob and no JobSet"),
     Case(
         "no name",
