@@ -72,7 +72,7 @@ class Allocation:
         steps: Final[dict[int, Step]] = {}
         self.next: Final = steps
         self._asked: Final = lambda row: steps[row].amounts  # no method: that would be a circle
-        self._promised: Final = Promised(snapshot, due, self.usage, self._asked)
+        self._promised: Final = Promised(snapshot, self.usage)
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
@@ -90,9 +90,7 @@ class Allocation:
             if len(self.admissions) == before or self._is_spent(max_units):
                 return
 
-    def turns(
-        self, rows: Iterable[int], is_early: Callable[[int, int], bool] | None = None
-    ) -> Turns:
+    def turns(self, rows: Iterable[int], is_early: Callable[[int], bool] | None = None) -> Turns:
         """Return the order in which some units have their turns; *early* queues come first."""
         line = by_queue((self.snapshot.units[row].queue, self.next[row].key) for row in rows)
         return Turns(self.snapshot.queues, self.keys.key, self._asked, line, is_early)

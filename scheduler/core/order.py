@@ -112,11 +112,11 @@ class Turns:
         key: Callable[[int, Amounts], QueueKey],
         asked: Callable[[int], Amounts],
         units: dict[int, list[UnitKeyOf]],
-        is_early: Callable[[int, int], bool] | None = None,
+        is_early: Callable[[int], bool] | None = None,
     ) -> None:
         """Line up units, in order in each queue; *asked* is what one would take next.
 
-        The lists are given up. Queues come first that are *early*, by their best units.
+        The lists are given up. Queues come first that are *early*.
         """
         self._key = key
         self._is_early = is_early
@@ -190,7 +190,7 @@ class Turns:
             best = self._queues[best][0][1]
         unit = self._units[best][0][-1]
         key = self._key(queue, self._asked(unit))
-        return (key if self._is_early is None else (not self._is_early(queue, unit), *key)), queue
+        return (key if self._is_early is None else (not self._is_early(queue), *key)), queue
 
     def _settle(self, queue: int) -> None:
         """Set right the place of a queue, and of all above it."""

@@ -1,4 +1,4 @@
-"""Who was promised a node: what others lost for him is his, unless somebody may take it."""
+"""Who was promised a node: what others lost for him is his."""
 
 from dataclasses import replace
 
@@ -17,13 +17,12 @@ PROMISED = replace(EIGHT, nominated=0)
 BESIDE = replace(EIGHT, nominated=3)
 
 
-def town(has: int, nodes: int = 3, goal: bool = False) -> Builder:
+def town(has: int, nodes: int = 3) -> Builder:
     """Return a node that is free; A has another one, and B so much of a third.
 
     As much is due to both: 12 of 24, once they want that much.
     """
-    above = [Queue("above", is_quota_only=goal)]
-    queues = [Queue("a", "above"), Queue("b", "above"), *above]
+    queues = [Queue("a", "above"), Queue("b", "above"), Queue("above")]
     builder = Builder([Node()] * nodes, queues)
     builder.runs([1], EIGHT, queue="a")
     builder.runs([2], shape(gpu=has), queue="b")
@@ -90,8 +89,7 @@ def gone() -> Builder:
             "who was promised nothing comes behind the smaller share", two(town(5), like=EIGHT), [2]
         ),
         Case("who was promised a node comes before", two(town(5)), [3]),
-        Case("but not before one who is due as much", two(town(4)), [2]),
-        Case("unless those beside him take back no more than quotas", two(town(4, goal=True)), [3]),
+        Case("also before one who is due as much", two(town(4)), [3]),
         Case("of one queue, too", two(town(5), "a"), [3]),
         Case("but not before a larger priority", two(town(5), "a", priority=60), [2]),
         Case("who is before him in his queue goes first", beside(60), [4, 3]),
