@@ -18,7 +18,7 @@ from e2e.scheduler.witness import judge
 _SEED: Final = 7
 _JOBS: Final = 300
 _WHOLE_S: Final = 2.0
-_REPAIRED_S: Final = 15.0  # where the API server was too slow to answer a bind
+_REPAIRED_S: Final = 40.0  # where the API server was too slow to answer a bind, and for how long
 _IN_FLIGHT: Final = 24  # that are not over: they ask for more than there is
 _SHARE: Final = 0.15  # of them are suspended for a while, and as many are deleted
 _WATCHED: Final = (TRAINJOBS, JOBSETS, PODGROUPS, PODS, NODES)

@@ -34,7 +34,7 @@ async def test_who_is_reclaimed_five_times_reaches_complete(teams: House, court:
     """All eight pods leave at once each time, and not one of them counts as failed."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        await submit(cluster, court, Job("victim", "borrower", 8, "4s"))
+        await submit(cluster, court, Job("victim", "borrower", 8, "12s"))  # who sees it may be slow
         for i in range(5):
             await seen.until(on_nodes("victim", 8), f"the borrower runs, reclaimed {i} times")
             await submit(cluster, court, Job(f"owner-{i}", "owner", 8, "1s"))
