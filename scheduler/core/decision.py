@@ -222,6 +222,10 @@ class Kept(NamedTuple):
     over: tuple[int, ...] = ()  # queues that have more than they may count on, in vain
     unmoved: Unmoved | None = None
 
+    def at_any_time(self) -> "Kept":
+        """Return what is so of those who could not give enough, with whatever time or budget."""
+        return self._replace(protected=0, first=NONE, until=0, budgets=())
+
 
 NOTHING: Final = Kept()
 UNDUE: Final = Kept(is_undue=True)

@@ -52,13 +52,13 @@ class Reclaim:
         self._made.vain.goals.update(rights.goals(stock.all))
         queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
 
-        def why_kept(*, lacks: bool = True) -> Kept:
+        def why_kept(*, lacks: bool = True, is_enough: bool = True) -> Kept:
             staying = self._made.vain.staying.keys() - stock.all.keys() - {claim.queue}
             others = [q for q in staying if rights.concerns(q)]
             unbounded = tuple(sorted(rights.unbounded(stock.all)))
             who = rights.lenders([*queues, *others])
-            kept = self._made.why_kept(row, Action.RECLAIM, who)
-            kept = kept._replace(unbounded=unbounded)
+            kept = self._made.why_kept(row, Action.RECLAIM, who)._replace(unbounded=unbounded)
+            kept = kept if is_enough else kept.at_any_time()
             if not lacks or kept != NOTHING or not stock.all.keys() - {claim.queue}:
                 return kept
             return _lacking(rights, queues)
@@ -67,7 +67,7 @@ class Reclaim:
             return stock.most(rights, queues, kind)
 
         if not queues or not (is_patient or self._made.could_be_enough(amounts, most)):
-            return why_kept()
+            return why_kept(is_enough=False)
         keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
         if is_patient:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from scheduler.core.explain import explain
+from scheduler.core.model import NONE, Budgets
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
@@ -125,3 +126,21 @@ def test_why_nobody_is_moved(case: Case[Pieces, str]) -> None:
     (it,) = plan(snapshot, choose(Choice(actions={"consolidation": one.is_done}))).rejections
     assert it.verdict.title == "Fragmented"
     assert case.want in explain(snapshot, it).partition("Nobody is moved to bring it together")[2]
+
+
+@pytest.mark.parametrize("asked", [2, 4])
+def test_a_time_is_told_only_where_it_could_help(asked: int) -> None:
+    """Two GPUs may go when their time has come, but not four; nor is a budget told for four."""
+    queues = [Queue("a", quota=2, reclaim_min_s=100), Queue("c", quota=4), Queue("b", quota=4)]
+    builder = Builder([Node()], queues)
+    builder.runs([0], shape(gpu=2), queue="a", since=990)
+    builder.runs([0], shape(gpu=2), queue="a", since=900)
+    builder.runs([0], HALF, queue="c")
+    builder.gang(1, shape(gpu=asked), queue="b")
+    budgets = Budgets(("ns/pdb",), (0,), ((0,),), (NONE, 0, NONE, NONE))
+    snapshot = builder.snapshot(now=1000, budgets=budgets)
+    (one,) = plan(snapshot, choose(Choice())).rejections
+    told = explain(snapshot, one)
+    assert ("may go from" in told, "PodDisruptionBudget" in told) == (asked == 2, asked == 2)
+    assert ("would not make the room" in told) == (asked == 4)
+    assert one.wakes_on & {"time", "budgets"} == ({"time", "budgets"} if asked == 2 else set())
