@@ -11,6 +11,8 @@ import heapq
 import math
 import time
 from collections.abc import Callable
+from operator import truediv
+from statistics import median
 from typing import Final, NamedTuple
 
 from rich.console import Console
@@ -71,8 +73,8 @@ async def main() -> None:
 
 
 def _measure(row: _Row, table: Table) -> list[str]:
-    once, twice, floor = _seconds(row)
-    growth = math.log2(twice / once)
+    once, times, floor = _seconds(row)
+    growth = math.log2(times)
     bound = row.bound(row.nodes)
     table.add_row(
         row.work,
@@ -93,13 +95,14 @@ def _measure(row: _Row, table: Table) -> list[str]:
 
 
 def _seconds(row: _Row) -> tuple[float, float, float]:
-    """Return the time of a plan whose outcome is right, of one of twice the size, of the floor.
+    """Return the time of a plan, how much longer one of twice the size takes, and the floor's time.
 
-    They are measured in turns: a machine that is slower for a while is so for both sizes.
+    Their outcomes are right. They are measured in turns: a machine that is slower for a while is so
+    for both sizes. The best of each may be of different whiles, so the median of the ratios counts.
     """
     sizes = row.nodes, 2 * row.nodes
     snapshots = {nodes: row.build(nodes) for nodes in sizes}
-    best = dict.fromkeys(sizes, math.inf)
+    took: dict[int, list[float]] = {nodes: [] for nodes in sizes}
     floor = math.inf
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
@@ -107,14 +110,14 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
         for nodes, snapshot in snapshots.items():
             began = time.perf_counter()
             answer = plan(snapshot, _POLICIES)
-            best[nodes] = min(best[nodes], time.perf_counter() - began)
+            took[nodes].append(time.perf_counter() - began)
             _check(snapshot, answer, row.bound(nodes))
         began = time.perf_counter()
         _first_fit(snapshots[row.nodes])
         floor = min(floor, time.perf_counter() - began)
     gc.enable()
-    once, twice = best.values()
-    return once, twice, floor
+    once, twice = took.values()
+    return min(once), median(map(truediv, twice, once)), floor
 
 
 def _check(snapshot: Snapshot, answer: Plan, bound: int) -> None:
