@@ -38,7 +38,8 @@ class Preempt:
         if not made.stock.has_below(queue, priority) or not (
             is_patient or made.could_be_enough(amounts, most)
         ):
-            return made.why_kept(row, Action.PREEMPT, [queue]).at_any_time()
+            kept = made.why_kept(row, Action.PREEMPT, [queue])
+            return kept if kept.staying else kept.at_any_time()
         may_go = made.who_may_go(ask, Action.PREEMPT, [queue])
         line, count = made.line.below(queue, priority, may_go)
         if is_patient:

@@ -58,7 +58,7 @@ class Reclaim:
             unbounded = tuple(sorted(rights.unbounded(stock.all)))
             who = rights.lenders([*queues, *others])
             kept = self._made.why_kept(row, Action.RECLAIM, who)._replace(unbounded=unbounded)
-            kept = kept if is_enough else kept.at_any_time()
+            kept = kept if is_enough or kept.staying else kept.at_any_time()
             if not lacks or kept != NOTHING or not stock.all.keys() - {claim.queue}:
                 return kept
             return _lacking(rights, queues)

@@ -144,3 +144,17 @@ def test_a_time_is_told_only_where_it_could_help(asked: int) -> None:
     assert ("may go from" in told, "PodDisruptionBudget" in told) == (asked == 2, asked == 2)
     assert ("would not make the room" in told) == (asked == 4)
     assert one.wakes_on & {"time", "budgets"} == ({"time", "budgets"} if asked == 2 else set())
+
+
+def test_whatever_keeps_them_is_told_together() -> None:
+    """A budget covers half of the room, and the other half nobody may take."""
+    builder = Builder([Node()], [Queue("a"), Queue("b", quota=8)])
+    builder.runs([0], HALF, queue="a")
+    builder.runs([0], HALF, queue="a", stays="Kueue suspends and resumes it")
+    builder.gang(1, ALL, queue="b")
+    budgets = Budgets(("ns/pdb",), (0,), ((0,),), (0, NONE, NONE))
+    snapshot = builder.snapshot(budgets=budgets)
+    (one,) = plan(snapshot, choose(Choice())).rejections
+    told = explain(snapshot, one)
+    assert "1 because Kueue suspends and resumes it" in told
+    assert "Too few pods may go by PodDisruptionBudget ns/pdb" in told
