@@ -73,8 +73,7 @@ async def main() -> None:
 
 
 def _measure(row: _Row, table: Table) -> list[str]:
-    once, times, floor = _seconds(row)
-    growth = math.log2(times)
+    once, growth, floor = _seconds(row)
     bound = row.bound(row.nodes)
     table.add_row(
         row.work,
@@ -95,7 +94,7 @@ def _measure(row: _Row, table: Table) -> list[str]:
 
 
 def _seconds(row: _Row) -> tuple[float, float, float]:
-    """Return the time of a plan, how much longer one of twice the size takes, and the floor's time.
+    """Return the time of a plan, how it grows with its size, and the floor's time.
 
     Their outcomes are right. They are measured in turns: a machine that is slower for a while is so
     for both sizes. The best of each may be of different whiles, so the median of the ratios counts.
@@ -106,7 +105,15 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
     floor = math.inf
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
-    for _ in rounds(_ROUNDS, _LEAST_S):
+    once, twice = took.values()
+
+    def growth() -> float:
+        return math.log2(median(map(truediv, twice, once)))
+
+    def is_met() -> bool:
+        return min(once) <= row.most_s and growth() <= row.most_growth
+
+    for _ in rounds(_ROUNDS, _LEAST_S, is_met):
         for nodes, snapshot in snapshots.items():
             began = time.perf_counter()
             answer = plan(snapshot, _POLICIES)
@@ -116,8 +123,7 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
         _first_fit(snapshots[row.nodes])
         floor = min(floor, time.perf_counter() - began)
     gc.enable()
-    once, twice = took.values()
-    return min(once), median(map(truediv, twice, once)), floor
+    return min(once), growth(), floor
 
 
 def _check(snapshot: Snapshot, answer: Plan, bound: int) -> None:

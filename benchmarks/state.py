@@ -11,13 +11,14 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, cycle, islice
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.large import JOBS, NODES, PODS, PODS_EACH, large_cluster, pod_bytes
+from benchmarks.rounds import rounds
 from scheduler.core.decision import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
@@ -38,6 +39,7 @@ _MANY: Final = 10_000
 _ROUNDS: Final = 30
 _BURST: Final = 1_000
 _BURSTS: Final = 7
+_LEAST_S: Final = 10.0
 _MOST_MS: Final = 50
 _MOST_US: Final = 60
 _MOST_BYTES: Final = 1_000
@@ -86,10 +88,10 @@ def _shown(found: list[float], rebuilt_s: float) -> tuple[str, str, str]:
     return f"{best * 1000:.1f} ms", f"{statistics.median(found) * 1000:.1f} ms", part
 
 
-def _finished() -> Iterator[tuple[Key, Pod]]:
+def _finished(phase: str = "Succeeded") -> Iterator[tuple[Key, Pod]]:
     """Yield pods that have finished, each of another job."""
     for job in range(JOBS - _MANY):
-        pod = decode(Pod, pod_bytes(job * PODS_EACH, "Succeeded"))
+        pod = decode(Pod, pod_bytes(job * PODS_EACH, phase))
         yield pod.metadata.key, pod
 
 
@@ -129,13 +131,14 @@ def _check(encoded: Encoded, made: Plan, finished: int) -> None:
 
 def _burst(state: State) -> float:
     """Return how long one change takes of many that come between two snapshots; the best burst."""
-    changes = _finished()
+    changes = chain.from_iterable(map(_finished, cycle(("Succeeded", "Running"))))
     state.snapshot(_TERMS.now)
     began = time.perf_counter()
     state.snapshot(_TERMS.now)
     idle_s = time.perf_counter() - began
-    bursts_s = []
-    for _ in range(_BURSTS):
+    bursts_s: list[float] = []
+    most_s = _MOST_US * _BURST / 1e6
+    for _ in rounds(_BURSTS, _LEAST_S, lambda: min(bursts_s) - idle_s <= most_s):
         pods = [*islice(changes, _BURST)]
         began = time.perf_counter()
         for key, pod in pods:

@@ -38,7 +38,7 @@ class Consolidate:
         """Let everybody take his turn, one chunk each."""
         allocation = self._allocation
         hopeless: dict[tuple[int, tuple[int, ...], int], int] = {}
-        if not self._most or not any(unit.may_move for unit in allocation.snapshot.units):
+        if not (self._most and self._made.vain.is_offered):
             return
         for row in self._made.claimants(lambda one: self._may_claim(one) and self._is_there(one)):
             unit = allocation.snapshot.units[row]

@@ -157,9 +157,10 @@ class Displacement:
         *pursue* returns why nothing was taken.
         """
         hopeless: dict[_Ground, tuple[int, Kept]] = {}
-        admissions = self.allocation.admissions
+        admissions, units = self.allocation.admissions, self.allocation.snapshot.units
+        steps = self.allocation.next
         for row in self.claimants(may_claim):
-            unit, step = self.allocation.snapshot.units[row], self.allocation.next[row]
+            unit, step = units[row], steps[row]
             priority = unit.priority if by_priority else 0
             own = row if self.allocation.has_slots(row) else NONE
             patient = self.is_patient(row)
@@ -190,6 +191,8 @@ class Displacement:
             made = len(self.evictions)
             self.vain.search()
             yield row
+            if len(self.evictions) == made:
+                continue
             lost = {unit for one in self.evictions[made:] for unit in one.units}
             if left & lost:  # who loses something takes nothing
                 left -= lost

@@ -93,10 +93,11 @@ class Vain:
         policies = self._allocation.policies
         if not policies.most_moved or "consolidation" not in policies.actions:
             return Unmoved.ACTION
-        return Unmoved.WAY if self._is_offered else Unmoved.OFFER
+        return Unmoved.WAY if self.is_offered else Unmoved.OFFER
 
     @cached_property
-    def _is_offered(self) -> bool:
+    def is_offered(self) -> bool:
+        """Say whether anybody is there whose place may become another."""
         units = self._allocation.snapshot.units
         return any(unit.may_move and unit.is_kept and could_lose(unit) for unit in units)
 
