@@ -5,7 +5,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
 from trainer_kai.cli.doctor.expected import Right
@@ -15,7 +14,7 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube import request as build
 from trainer_kai.kube.actions import Question, is_allowed
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.errors import ApiError, Forbidden, NotFound, Unavailable
+from trainer_kai.kube.errors import ApiError, Forbidden, Garbled, NotFound, Unavailable
 from trainer_kai.kube.request import ALL, Selection, Target, Write
 
 __all__ = ["Asking", "told"]
@@ -84,7 +83,9 @@ class Asking:
         namespace = body["metadata"]["namespace"]
         try:
             sent = build.create(resource, namespace, body, _DRY)
-            return Trial(body, decode(dict, await self.client.send(sent)))
+            return Trial(body, await self.client.ask(dict, sent))
+        except Garbled as error:
+            return Unread(str(error))
         except ApiError as error:
             if isinstance(error, Unavailable) and not error.refusal.status:
                 return Unread(str(error))
@@ -121,7 +122,7 @@ class Asking:
         token = ""
         while True:
             asked = build.list_page(Target(resource, namespace), _PAGE, token)
-            page = decode(_Items, await self.client.send(asked))
+            page = await self.client.ask(_Items, asked)
             found += [{"kind": resource.kind, **it} for it in page.items]
             token = str(page.metadata.get("continue") or "")
             if not token:

@@ -350,3 +350,17 @@ async def test_runtimes_that_had_the_queue_as_a_field_are_found(wire: Wire) -> N
     wire.served[path] = {"items": [having, others]}
 
     assert known((await looked(wire)).noted_runtimes) == ["torch"]
+
+
+@pytest.mark.parametrize("body", [None, 7, [], {"items": 7}, {"items": [None]}], ids=str)
+async def test_who_is_no_api_server_is_known_for_nothing(wire: Wire, body: Any) -> None:
+    """It says its version, and to all else something: a page to log in, say."""
+    wire.served |= dict.fromkeys(wire.served.keys() - {"/version"}, body)
+
+    facts = await looked(wire)
+
+    read: list[object] = [facts.configurations, facts.deployments, facts.queues]
+    if not isinstance(body, dict):
+        read.append(facts.jobset)
+    assert not [it for it in read if "the answer makes no sense" not in str(it)]
+    assert State.UNKNOWN in {it.state for it in examine(facts)}
