@@ -51,7 +51,7 @@ async def main() -> None:
     gc.collect()
     gc.freeze()  # the garbage collector need not go through what lives on anyway
     state, rebuilt_s = _rebuilt(cluster)
-    changed_s, planned_s = _measured(state, _finished())
+    changed_s, planned_s = _measured(state, _changed())
     each_s = _burst(state)
     kept = _kept(cluster)
     state.check(_TERMS.now)
@@ -59,7 +59,7 @@ async def main() -> None:
     many, many_s = _rebuilt(large_cluster(PODS - _MANY * PODS_EACH))
     gc.collect()
     gc.freeze()
-    crowded_s, _ = _measured(many, _finished(), is_planned=False)
+    crowded_s, _ = _measured(many, _changed(), is_planned=False)
     gc.unfreeze()
     table = Table(title=f"{PODS:,} pods on {NODES:,} nodes, {JOBS:,} groups, this run")
     for heading in ("work", "best", "median", "of a rebuild"):
@@ -88,8 +88,8 @@ def _shown(found: list[float], rebuilt_s: float) -> tuple[str, str, str]:
     return f"{best * 1000:.1f} ms", f"{statistics.median(found) * 1000:.1f} ms", part
 
 
-def _finished(phase: str = "Succeeded") -> Iterator[tuple[Key, Pod]]:
-    """Yield pods that have finished, each of another job."""
+def _changed(phase: str = "Succeeded") -> Iterator[tuple[Key, Pod]]:
+    """Yield pods that have come so far, each of another job."""
     for job in range(JOBS - _MANY):
         pod = decode(Pod, pod_bytes(job * PODS_EACH, phase))
         yield pod.metadata.key, pod
@@ -131,7 +131,7 @@ def _check(encoded: Encoded, made: Plan, finished: int) -> None:
 
 def _burst(state: State) -> float:
     """Return how long one change takes of many that come between two snapshots; the best burst."""
-    changes = chain.from_iterable(map(_finished, cycle(("Succeeded", "Running"))))
+    changes = chain.from_iterable(map(_changed, cycle(("Succeeded", "Running"))))
     state.snapshot(_TERMS.now)
     began = time.perf_counter()
     state.snapshot(_TERMS.now)

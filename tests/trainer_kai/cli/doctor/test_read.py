@@ -362,5 +362,6 @@ async def test_who_is_no_api_server_is_known_for_nothing(wire: Wire, body: Any) 
     read: list[object] = [facts.configurations, facts.deployments, facts.queues]
     if not isinstance(body, dict):
         read.append(facts.jobset)
+    assert {type(it) for it in read} == {Unread}
     assert not [it for it in read if "the answer makes no sense" not in str(it)]
     assert State.UNKNOWN in {it.state for it in examine(facts)}
