@@ -28,6 +28,7 @@ __all__ = [
     "Placing",
     "Plan",
     "QuotaNumbers",
+    "Regain",
     "Rejection",
     "Reservation",
     "Stats",
@@ -187,11 +188,20 @@ class HeldUp(NamedTuple):
     in_vain: Futile | None = None  # where that one cannot have it either
 
 
+class Regain(NamedTuple):
+    """Which queue would have back what it gave, were it dealt out anew, and before which one."""
+
+    queue: int
+    before: int
+    place: int  # of their keys: the first that differs
+
+
 class Lack(IntEnum):
     """Why there is nothing to take back, where nobody in particular is kept from losing it."""
 
     NOBODY = 0  # has more than it may count on
     ROOM = 1  # is not made by what may be taken of that
+    FAIRNESS = 2  # forbids what would make it
 
 
 class Unmoved(IntEnum):
@@ -215,6 +225,7 @@ class Kept(NamedTuple):
     goals: tuple[int, ...] = ()  # queues below which nothing is taken back beyond quotas
     unbounded: tuple[int, ...] = ()  # queues that owe nothing back, whatever they have
     held_up: HeldUp | None = None
+    regain: Regain | None = None
     is_cut: bool = False  # not everybody was looked at who could lose something
     is_withheld: bool = False  # nobody was, because enough was taken for now
     is_undue: bool = False  # its queue would have more than is due to it

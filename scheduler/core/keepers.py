@@ -90,6 +90,7 @@ def both(one: Kept, other: Kept) -> Kept:
         goals=tuple(sorted({*one.goals, *other.goals})),
         unbounded=tuple(sorted({*one.unbounded, *other.unbounded})),
         held_up=one.held_up or other.held_up,
+        regain=one.regain or other.regain,
         is_cut=one.is_cut or other.is_cut,
         is_withheld=one.is_withheld or other.is_withheld,
         is_undue=one.is_undue or other.is_undue,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from scheduler.core.decision import Kept, Lack, Rejection, Unmoved
+from scheduler.core.decision import Kept, Lack, Regain, Rejection, Unmoved
 from scheduler.core.model import Snapshot
 
 __all__ = ["why_kept"]
@@ -13,7 +13,18 @@ _MOST_TOLD: Final = 3  # of reasons and budgets
 _LACK: Final = {
     Lack.NOBODY: "It can take nothing back: no queue beside it has more than it may count on",
     Lack.ROOM: "{}, but giving back no more than that would not make the room",
+    Lack.FAIRNESS: "{}, but who gave the room would be no better off then than who claims it",
 }
+# Why a queue has the turn before another one, by the places of their keys.
+_TURNS: Final = (
+    "the other one has more than its fair share of everything",
+    "it would stay within its quota",
+    "its priority is larger, {} against {}",
+    "nothing of that is due to the other one",
+    "it would have the smaller part of what is due to it",
+    "it has the smaller part of what is due to it",
+    "their parts are alike, and it is smaller or older",
+)
 _UNMOVED: Final = {
     Unmoved.ACTION: "the action consolidation is off",
     Unmoved.OFFER: "only preemptible TrainJobs that nobody else admits are, of a queue that"
@@ -62,8 +73,18 @@ def why_kept(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
 def _nothing_to_take(snapshot: Snapshot, kept: Kept) -> Iterator[str]:
     if kept.lack is not None:
         yield _LACK[kept.lack].format(_over(snapshot, kept.over))
+    if kept.regain is not None:
+        yield _regain(snapshot, kept.regain)
     if kept.unmoved is not None:
         yield f"Nobody is moved to bring it together: {_UNMOVED[kept.unmoved]}"
+
+
+def _regain(snapshot: Snapshot, regain: Regain) -> str:
+    names, priority = snapshot.queues.names, snapshot.queues.priority
+    queue, before, place = regain
+    why = _TURNS[min(place, len(_TURNS) - 1)].format(priority[queue], priority[before])
+    told = f"What queue {names[queue]} could give would go back to it"
+    return f"{told}, whose turn is before that of queue {names[before]}: {why}"
 
 
 def _over(snapshot: Snapshot, queues: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from scheduler.core.decision import NOTHING, UNDUE, Action, HeldUp, Kept, Lack
+from scheduler.core.decision import NOTHING, UNDUE, Action, HeldUp, Kept, Lack, Regain
 from scheduler.core.displace import Displacement, Headroom
 from scheduler.core.line import Block
 from scheduler.core.model import Kind
@@ -52,16 +52,16 @@ class Reclaim:
         self._made.vain.goals.update(rights.goals(stock.all))
         queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
 
-        def why_kept(*, lacks: bool = True, is_enough: bool = True) -> Kept:
+        def why_kept(lack: Lack | None = Lack.ROOM, *, is_enough: bool = True) -> Kept:
             staying = self._made.vain.staying.keys() - stock.all.keys() - {claim.queue}
             others = [q for q in staying if rights.concerns(q)]
             unbounded = tuple(sorted(rights.unbounded(stock.all)))
             who = rights.lenders([*queues, *others])
             kept = self._made.why_kept(row, Action.RECLAIM, who)._replace(unbounded=unbounded)
             kept = kept if is_enough or kept.staying else kept.at_any_time()
-            if not lacks or kept != NOTHING or not stock.all.keys() - {claim.queue}:
+            if lack is None or kept != NOTHING or not stock.all.keys() - {claim.queue}:
                 return kept
-            return _lacking(rights, queues)
+            return _lacking(rights, queues, lack)
 
         def most(kind: Kind) -> int:
             return stock.most(rights, queues, kind)
@@ -71,19 +71,19 @@ class Reclaim:
         keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
         line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
         if is_patient:
-            return why_kept(lacks=False)._replace(is_patient=count > 0)
+            return why_kept(None)._replace(is_patient=count > 0)
         before = self._before.asks(row)
         leave = _Leave(rights, self._allocation.keys, before, Headroom(self._allocation, row))
         if self._made.make_room(ask, Action.RECLAIM, self._made.chosen(row, line), count, leave):
             return None
-        return why_kept(lacks=leave.held_up is None)._replace(held_up=leave.held_up)
+        return why_kept(leave.lack)._replace(held_up=leave.held_up, regain=leave.regain)
 
 
-def _lacking(rights: Rights, queues: Iterable[int]) -> Kept:
+def _lacking(rights: Rights, queues: Iterable[int], lack: Lack) -> Kept:
     """Return who has too much, in vain, of those that come into question: as many as are told."""
     theirs = sorted({rights.pair(queue)[1] for queue in queues})
     over = tuple(islice((queue for queue in theirs if any(rights.surplus(queue))), _MOST_OVER))
-    return Kept(lack=Lack.ROOM if over else Lack.NOBODY, over=over)
+    return Kept(lack=lack if over else Lack.NOBODY, over=over)
 
 
 class _Leave:
@@ -93,6 +93,8 @@ class _Leave:
         self, rights: Rights, keys: QueueKeys, before: dict[Amounts, int], headroom: Headroom
     ) -> None:
         self.held_up: HeldUp | None = None
+        self.regain: Regain | None = None
+        self._is_unfair = False
         self._rights: Final = rights
         self._taking: Final = Taking(rights)
         self._keys: Final = keys.of(self._taking)
@@ -115,21 +117,35 @@ class _Leave:
         self._headroom.spare(block, amounts)
         self._lost[block.queue, block.amounts] -= 1
 
+    @property
+    def lack(self) -> Lack | None:
+        """Return what those lacked who could go, if it is not that somebody has the turn before."""
+        if self.held_up or self.regain:
+            return None
+        return Lack.FAIRNESS if self._is_unfair else Lack.ROOM
+
     def is_fair(self) -> bool:
         """Say whether nobody who lost is worse off, and nobody would have the next turn."""
-        if not self._taking.is_fair() or not self._comes_first(self._rights.claim.amounts):
+        if not self._taking.is_fair():
+            self._is_unfair = True
+            return False
+        regain = self._regain(self._rights.claim.amounts)
+        if regain is not None:
+            self.regain = self.regain or regain
             return False
         for asked, unit in self._before.items():
-            if not self._comes_first(asked):
+            if self._regain(asked) is not None:
                 self.held_up = self.held_up or HeldUp(unit, asked)
                 return False
         return True
 
-    def _comes_first(self, asked: Amounts) -> bool:
-        """Say whether, dealt out anew, the room would go to who asks for it, not to who lost it."""
+    def _regain(self, asked: Amounts) -> Regain | None:
+        """Return who lost room and would have it back, dealt out anew, before who asks for it."""
         for (queue, amounts), count in self._lost.items():
             if count:
                 mine, theirs = self._rights.pair(queue)
-                if self._keys.key(mine, asked) >= self._keys.key(theirs, amounts):
-                    return False
-        return True
+                key, before = self._keys.key(mine, asked), self._keys.key(theirs, amounts)
+                if key >= before:
+                    place = next(i for i, it in enumerate(key) if it != before[i])
+                    return Regain(theirs, mine, place)
+        return None

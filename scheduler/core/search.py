@@ -97,9 +97,8 @@ class _Search:
             self._give_back(taken)
             return found
         kept = self._spared(taken)
-        is_fair = self._stake.is_fair()
         self._give_back(kept)
-        return tuple(kept) if is_fair and self._may_be(kept) else None
+        return tuple(kept) if self._does(kept) else None
 
     def before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
         """Return the first set that does and begins so, if it comes before one that is known."""
@@ -202,16 +201,17 @@ class _Search:
             self._stake.take(one)
         return False
 
-    def _may_be(self, ranks: Sequence[int]) -> bool:
-        """Say whether those of a set may be taken, one after another."""
+    def _does(self, ranks: Sequence[int]) -> bool:
+        """Say whether those of a set may be taken, one after another, and that is fair."""
         taken: list[int] = []
         for one in ranks:
             if not self._stake.may_lose(one):
                 break
             self._stake.take(one)
             taken.append(one)
+        does = len(taken) == len(ranks) and self._stake.is_fair()
         self._give_back(taken)
-        return len(taken) == len(ranks)
+        return does
 
     def _has_room(self, last: int) -> bool:
         """Say whether those who are gone leave room enough, of whom somebody is the last."""

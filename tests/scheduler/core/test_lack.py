@@ -1,11 +1,12 @@
 """What is said to who gets nothing where nobody in particular is kept from losing it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from scheduler.core.decision import BarNumbers, Kept, Regain, Rejection
 from scheduler.core.explain import explain
-from scheduler.core.model import NONE, Budgets
+from scheduler.core.model import NONE, Budgets, Leaf, Require, Verdict
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
@@ -53,6 +54,50 @@ def nobody_else() -> Builder:
     return builder
 
 
+def more_important(gpus: int = 8, quota: int = 0) -> Builder:
+    """Return a node of A, to whom only two GPUs are due, but whose turns come before B's."""
+    queues = [Queue("a", quota=2, weight=0, priority=200), Queue("b", quota=quota)]
+    builder = Builder([Node(gpu=gpus)], queues)
+    for _ in range(8):
+        builder.runs([0], ONE, queue="a")
+    builder.gang(1, ONE, queue="b")
+    return builder
+
+
+def smaller_share() -> Builder:
+    """Return nodes of which B wants all that A lost, more than A would want of it at once."""
+    one, other = Node(gpu=1, labels=(0,)), Node(gpu=4, labels=(1,))
+    builder = Builder([one, other, Node(gpu=3)], [Queue("a"), Queue("b")])
+    builder.runs([2], ONE, queue="a")
+    builder.runs([1], HALF, queue="a")
+    builder.runs([0], ONE, queue="a")
+    pods = builder.pods(1, shape(gpu=1, any_of=on(0))) + builder.pods(1, shape(gpu=3, any_of=on(1)))
+    builder.unit(Leaf("default", 2, pods), queue="b")
+    return builder
+
+
+def worse_off() -> Builder:
+    """Return nodes where B has hardly too much, as has A, with what one of its teams wants there.
+
+    The other team of A has its own on a node that does not do; C waits for more than is due to it.
+    """
+    queues = [Queue("b"), Queue("a"), Queue("c"), Queue("a1", "a"), Queue("a2", "a")]
+    builder = Builder([Node(gpu=6, labels=(0,)), Node(labels=(1,))], queues)
+    builder.runs([0], ONE, queue="a1")
+    for _ in range(5):
+        builder.runs([0], ONE, queue="a2")
+    for _ in range(8):
+        builder.runs([1], ONE, queue="b")
+    builder.gang(1, shape(gpu=1, any_of=on(1)), queue="a1")
+    builder.gang(1, shape(gpu=6), queue="c")
+    return builder
+
+
+def on(label: int) -> Any:
+    """Return what selects the nodes of a label."""
+    return (((Require(0, frozenset({label})),),),)
+
+
 CLAIMS: list[Case[Builder, str]] = [
     Case(
         "in two halves",
@@ -72,6 +117,24 @@ CLAIMS: list[Case[Builder, str]] = [
         "It can take nothing back: no queue beside it has more than it may count on",
     ),
     Case("nobody to take from", nobody_else(), ""),
+    Case(
+        "the priority of a queue",
+        more_important(),
+        "What queue a could give would go back to it, whose turn is before that of queue b: its"
+        " priority is larger, 200 against 100",
+    ),
+    Case(
+        "the next turn would be theirs",
+        smaller_share(),
+        "What queue a could give would go back to it, whose turn is before that of queue b: it"
+        " would have the smaller part of what is due to it",
+    ),
+    Case(
+        "not fair on a higher level",
+        worse_off(),
+        "Queues b, a2 have more than they may count on, but who gave the room would be no better"
+        " off then than who claims it",
+    ),
     Case(
         "who stays beside it has nothing too much",
         halves_and_one_that_stays(quota=8),
@@ -93,6 +156,41 @@ def test_why_a_claim_is_in_vain(case: Case[Builder, str]) -> None:
     answer = plan(snapshot, choose(Choice()))
     assert not answer.evictions
     assert explain(snapshot, answer.rejections[0]).partition(" free. ")[2] == case.want
+
+
+def test_what_two_actions_found_is_told_together() -> None:
+    """Nobody of its own queue may lose anything, and another queue would have back what it gave."""
+    builder = more_important(gpus=9, quota=1)
+    builder.runs([0], ONE, queue="b", is_preemptible=False, priority=10)
+    snapshot = builder.snapshot()
+    (one,) = plan(snapshot, choose(Choice())).rejections
+    told = explain(snapshot, one)
+    assert "Others stay: 1 because priority or preemptibility forbids it" in told
+    assert "What queue a could give would go back to it" in told
+
+
+TURNS: list[Case[int, str]] = [
+    Case("passed", 0, "the other one has more than its fair share of everything"),
+    Case("within", 1, "it would stay within its quota"),
+    Case("priority", 2, "its priority is larger, 300 against 100"),
+    Case("undue", 3, "nothing of that is due to the other one"),
+    Case("share with it", 4, "it would have the smaller part of what is due to it"),
+    Case("share without", 5, "it has the smaller part of what is due to it"),
+    Case("size", 6, "their parts are alike, and it is smaller or older"),
+    Case("age", 9, "their parts are alike, and it is smaller or older"),
+]
+
+
+@pytest.mark.parametrize("case", TURNS, ids=ids)
+def test_why_a_queue_would_have_it_back(case: Case[int, str]) -> None:
+    """By the first of rule 18 that decides."""
+    builder = Builder(queues=[Queue("a"), Queue("b", priority=300)])
+    builder.gang(1, ONE, queue="a")
+    kept = Kept(regain=Regain(1, 0, case.given))
+    numbers, wakes_on = BarNumbers("it waits"), frozenset[str]()
+    one = Rejection(0, Verdict.NO_CAPACITY, numbers, is_curable=True, wakes_on=wakes_on, kept=kept)
+    told = "What queue b could give would go back to it, whose turn is before that of queue a"
+    assert explain(builder.snapshot(), one) == f"it waits. {told}: {case.want}"
 
 
 class Pieces(NamedTuple):

@@ -34,6 +34,7 @@ class Town:
     lost: list[int] = field(init=False)
     asked: int = 0  # about room
     refused: int = 0
+    gone: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.room = [0] * self.nodes
@@ -47,10 +48,12 @@ class Town:
 
     def take(self, candidate: int) -> None:
         """Make room."""
+        self.gone.add(candidate)
         self._move(self.people[candidate], 1)
 
     def spare(self, candidate: int) -> None:
         """Give it back."""
+        self.gone.remove(candidate)
         self._move(self.people[candidate], -1)
 
     def has_room(self) -> bool:
@@ -59,8 +62,20 @@ class Town:
         return sum(room // self.size for room in self.room) >= self.seats
 
     def is_fair(self) -> bool:
-        """Compare what the first queue lost with what the second one did."""
+        """Compare what the first queue lost with what the second one did.
+
+        It is asked only of who may be taken: else it would be told in vain that it is not.
+        """
+        assert self._is_lawful(), "somebody is gone who may not be"
         return self.lost[0] <= self.lost[1] + self.grace
+
+    def _is_lawful(self) -> bool:
+        left = [has + lost for has, lost in zip(self.surplus, self.lost, strict=True)]
+        for one in (self.people[rank] for rank in sorted(self.gone)):
+            if left[one.queue] <= 0:
+                return False
+            left[one.queue] -= sum(one.has.values())
+        return True
 
     def _move(self, one: One, sign: int) -> None:
         self.surplus[one.queue] -= sign * sum(one.has.values())
