@@ -13,6 +13,7 @@ __all__ = ["check_configurations", "check_order", "covers", "live_hooks"]
 
 _APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"
 _MUTATING: Final = "MutatingWebhookConfiguration"
+_OURS: Final = "of-a-trainjob"  # the match condition by which others are left alone
 
 
 def check_configurations(facts: Facts) -> Iterator[Finding]:
@@ -124,6 +125,17 @@ def _faults(wanted: Hook, hook: Obj) -> Iterator[str]:
         yield f"is not called for {listed(sorted(lost))}"
     if hook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
         yield f"sideEffects is {hook.get('sideEffects')}: dry runs are refused"
+    if hook.get("failurePolicy") == "Fail":
+        yield from (f"{it}: without us nothing of others is made" for it in _widened(wanted, hook))
+
+
+def _widened(wanted: Hook, hook: Obj) -> Iterator[str]:
+    """Yield by what a webhook is called for what is not of a TrainJob."""
+    if _OURS in wanted.conditions and _OURS not in _conditions(hook):
+        yield f"match condition {_OURS} is missing"
+    selector = wanted.fields.get("objectSelector")
+    if selector is not None and not _holds(hook.get("objectSelector"), selector):
+        yield "objectSelector is another"
 
 
 def _differences(wanted: Hook, hook: Obj) -> Iterator[str]:
@@ -131,7 +143,7 @@ def _differences(wanted: Hook, hook: Obj) -> Iterator[str]:
     policy = hook.get("failurePolicy")
     if policy != wanted.failure_policy and wanted.path.startswith("/mutate"):
         yield f"failurePolicy is {policy} and not {wanted.failure_policy}"
-    live = {it.get("name"): it.get("expression") for it in hook.get("matchConditions") or ()}
+    live = _conditions(hook)
     for name, expression in wanted.conditions.items():
         if _plain(live.get(name)) != _plain(expression):
             yield f"match condition {name} is {'another' if name in live else 'missing'}"
@@ -139,6 +151,10 @@ def _differences(wanted: Hook, hook: Obj) -> Iterator[str]:
     for name, value in wanted.fields.items():
         if name not in {"rules", "sideEffects"} and not _holds(hook.get(name), value):
             yield f"{name} is another"
+
+
+def _conditions(hook: Obj) -> dict[str, str]:
+    return {it.get("name"): it.get("expression") for it in hook.get("matchConditions") or ()}
 
 
 def _plain(expression: str | None) -> str | None:

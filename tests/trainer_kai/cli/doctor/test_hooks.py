@@ -11,6 +11,7 @@ from tests.trainer_kai.cli.doctor.sound import configured, sound, states
 CREATE, UPDATE, POD = (f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
 
 OTHER = "match condition not-bound is another"
+BLOCKS = "without us nothing of others is made"
 
 
 def change(number: int, **fields: Any) -> Callable[[Any], None]:
@@ -86,7 +87,20 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
     Case(
         "everybody is asked about",
         unconditional,
-        ("warning", f"kai-trainer, {CREATE}: match condition of-a-trainjob is missing"),
+        (
+            "fault",
+            f"kai-trainer, {CREATE}: match condition of-a-trainjob is missing: {BLOCKS}",
+        ),
+    ),
+    Case(
+        "every pod is asked about",
+        change(2, objectSelector={}),
+        ("warning", f"kai-trainer, {POD}: objectSelector is another"),
+    ),
+    Case(
+        "every pod waits for us",
+        change(2, objectSelector={}, failurePolicy="Fail"),
+        ("fault", f"kai-trainer, {POD}: objectSelector is another: {BLOCKS}"),
     ),
     Case(
         "a condition of somebody",
