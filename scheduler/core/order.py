@@ -59,7 +59,10 @@ class QueueKeys:
         return other
 
     def key(self, queue: int, asked: Amounts) -> QueueKey:
-        """Return the place of a queue whose best unit asks for so much."""
+        """Return the place of a queue whose best unit asks for so much.
+
+        Its parts are those of rule 18, in order; `kept` has words for each, by its number.
+        """
         cpu, memory, gpu = self.allocated[queue]
         more_cpu, more_memory, more_gpu = asked
         want_cpu, want_memory, want_gpu = cpu + more_cpu, memory + more_memory, gpu + more_gpu
