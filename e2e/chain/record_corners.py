@@ -3,7 +3,6 @@
 A fixture holds the runtime, the TrainJob that was submitted and the JobSet that was built.
 """
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,6 @@ import yaml
 
 from e2e.chain.lasting import as_text, lasting
 from e2e.cluster import resources
-from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBSETS, NAMESPACES, RUNTIMES, TRAINJOBS, Obj, Resource
 from e2e.cluster.together import together
@@ -20,8 +18,6 @@ from e2e.cluster.together import together
 __all__ = ["record_corners"]
 
 _CORNERS: Final = Path(__file__).with_name("corners.yaml")
-_PATIENCE_S: Final = 60.0
-_UNHEARD: Final = "must be created before the TrainJob"
 
 
 async def record_corners(cluster: Cluster) -> Mapping[Path, str]:
@@ -42,25 +38,11 @@ async def _record(cluster: Cluster, name: str, corner: Obj) -> str:
     runtime = await cluster.api.get(RUNTIMES, namespace, "corner")
     spec = {"runtimeRef": {"name": "corner", "kind": RUNTIMES.kind}, **corner.get("trainjob", {})}
     submitted = _object(TRAINJOBS, namespace, "job", spec)
-    await _submit(cluster, submitted)
+    await cluster.api.create(submitted)
     await cluster.until_found(JOBSETS, namespace, "job")
     built = await cluster.api.get(JOBSETS, namespace, "job")
     await cluster.api.delete(NAMESPACES, None, namespace)
     return as_text(lasting(runtime), lasting(submitted), lasting(built))
-
-
-async def _submit(cluster: Cluster, trainjob: Obj) -> None:
-    """Create a TrainJob; Trainer's webhook hears of a new runtime some time after it is there."""
-    async with asyncio.timeout(_PATIENCE_S):
-        while True:
-            try:
-                await cluster.api.create(trainjob)
-            except ApiError as error:
-                if _UNHEARD not in str(error):
-                    raise
-                await asyncio.sleep(0.05)
-            else:
-                return
 
 
 def _object(resource: Resource, namespace: str, name: str, spec: Obj) -> Obj:

@@ -22,6 +22,8 @@ _APPLY = "application/apply-patch+yaml"
 _NOT_YET = (404, 429, 503)  # unknown; its storage is being set up; not served yet
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _MERGE = "application/merge-patch+json"
+_UNHEARD = "must be created before the TrainJob"  # what Trainer's webhook says of its runtime
+_HEARD_S = 30.0
 
 
 class ApiError(Exception):
@@ -144,10 +146,23 @@ class Api:
         return items, answer["metadata"]["resourceVersion"]
 
     async def create(self, obj: Obj, **query: str) -> Obj:
-        """Create an object where its own kind and namespace say."""
+        """Create an object where its own kind and namespace say.
+
+        Trainer's webhook hears of a runtime some time after it is there: a TrainJob waits for that.
+        """
         resource, namespace = BY_KIND[obj["kind"]], obj["metadata"].get("namespace")
-        created: Obj = await self.request("POST", resource.path(namespace), obj, query=query)
-        return created
+        until = asyncio.get_running_loop().time() + _HEARD_S
+        while True:
+            try:
+                created: Obj = await self.request(
+                    "POST", resource.path(namespace), obj, query=query
+                )
+            except ApiError as error:
+                if _UNHEARD not in str(error) or asyncio.get_running_loop().time() > until:
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return created
 
     async def create_all(self, objects: Iterable[Obj], in_flight: int = _IN_FLIGHT) -> None:
         """Create many objects, some at a time."""

@@ -20,12 +20,14 @@ async def test_the_field_of_a_runtime_names_the_queue(own_front: Front) -> None:
         await _patch_definition(cluster, resource)
     await _create(cluster, await _runtime(cluster, CLUSTER_RUNTIMES, "team-f"))
     await _create(cluster, await _runtime(cluster, RUNTIMES, "team-g"))
-    await asyncio.sleep(2)  # a watch from before the patch does not see the field: read anew
     jobs = [
         Submission("by-field", "with-queue", num_nodes=1),
         Submission("by-local", "with-queue", num_nodes=1, kind="TrainingRuntime"),
         Submission("by-label", "with-queue", num_nodes=1, labels={QUEUE: "team-a"}),
     ]
+    for job in jobs:
+        await cluster.api.create(job.trainjob(), dryRun="All")  # Trainer has heard of its runtime
+    await asyncio.sleep(2)  # our watch from before the patch does not see the field: read anew
     async with cluster.timeline(JOBSETS, PODGROUPS, PODS) as seen:
         for job in jobs:
             await cluster.api.create(job.trainjob())
