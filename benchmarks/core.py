@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pace import Pace
 from benchmarks.rounds import rounds
 from scheduler.core.check import violations
 from scheduler.core.decision import Plan
@@ -58,6 +59,7 @@ async def main() -> None:
         "KAI s",
         "ours s",
         "at most",
+        "slower",
         "pods/s",
         "floor s",
         "times floor",
@@ -73,28 +75,29 @@ async def main() -> None:
 
 
 def _measure(row: _Row, table: Table) -> list[str]:
-    once, growth, floor = _seconds(row)
+    once, growth, floor, slower = _seconds(row)
     bound = row.bound(row.nodes)
     table.add_row(
         row.work,
         "" if row.kai_s is None else f"{row.kai_s:.2f}",
         f"{once:.4f}",
         f"{row.most_s}",
+        f"{slower:.2f}",
         f"{bound / once:,.0f}" if bound else "",
         f"{floor:.4f}",
         f"{once / floor:.1f}",
         f"N^{growth:.2f}",
     )
     faults = []
-    if once > row.most_s:
-        faults.append(f"{row.work}: {once:.3f} s, at most {row.most_s} s")
+    if once > row.most_s * slower:
+        faults.append(f"{row.work}: {once:.3f} s, at most {row.most_s} s x {slower:.2f}")
     if growth > row.most_growth:
         faults.append(f"{row.work}: grows with N^{growth:.2f}, at most N^{row.most_growth}")
     return faults
 
 
-def _seconds(row: _Row) -> tuple[float, float, float]:
-    """Return the time of a plan, how it grows with its size, and the floor's time.
+def _seconds(row: _Row) -> tuple[float, float, float, float]:
+    """Return the time of a plan, how it grows with its size, the floor's time and the machine's.
 
     Their outcomes are right. They are measured in turns: a machine that is slower for a while is so
     for both sizes. The ratio of the best of each and the median of the ratios err for different
@@ -103,7 +106,7 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
     sizes = row.nodes, 2 * row.nodes
     snapshots = {nodes: row.build(nodes) for nodes in sizes}
     took: dict[int, list[float]] = {nodes: [] for nodes in sizes}
-    floor = math.inf
+    floor, pace = math.inf, Pace()
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
     once, twice = took.values()
@@ -112,9 +115,10 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
         return math.log2(min(median(map(truediv, twice, once)), min(twice) / min(once)))
 
     def is_met() -> bool:
-        return min(once) <= row.most_s and growth() <= row.most_growth
+        return min(once) <= row.most_s * pace.slower and growth() <= row.most_growth
 
     for _ in rounds(_ROUNDS, _LEAST_S, is_met):
+        pace.look()
         for nodes, snapshot in snapshots.items():
             began = time.perf_counter()
             answer = plan(snapshot, _POLICIES)
@@ -124,7 +128,7 @@ def _seconds(row: _Row) -> tuple[float, float, float]:
         _first_fit(snapshots[row.nodes])
         floor = min(floor, time.perf_counter() - began)
     gc.enable()
-    return min(once), growth(), floor
+    return min(once), growth(), floor, pace.slower
 
 
 def _check(snapshot: Snapshot, answer: Plan, bound: int) -> None:
@@ -206,7 +210,7 @@ def _queues(table: Table) -> list[str]:
         taken.append(row)
     popped = time.perf_counter() - began
     assert sorted(taken) == list(range(20_000))
-    faults = []
+    faults, slower = [], Pace().slower
     for work, seconds, most in (
         (
             f"{len(builder.queues):,} queues in 4 levels, 20,000 units: division and order",
@@ -215,9 +219,9 @@ def _queues(table: Table) -> list[str]:
         ),
         ("the same: 20,000 turns, each charged to its queue", popped, 1.2),
     ):
-        table.add_row(work, "", f"{seconds:.4f}", f"{most}", "", "", "", "")
-        if seconds > most:
-            faults.append(f"{work}: {seconds:.3f} s, at most {most} s")
+        table.add_row(work, "", f"{seconds:.4f}", f"{most}", f"{slower:.2f}", "", "", "", "")
+        if seconds > most * slower:
+            faults.append(f"{work}: {seconds:.3f} s, at most {most} s x {slower:.2f}")
     return faults
 
 

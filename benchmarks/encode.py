@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.large import JOBS, NODES, PODS, has_gpu, large_cluster
+from benchmarks.pace import Pace
 from scheduler.core.model import Snapshot
 from scheduler.state.cluster import Cluster
 from scheduler.state.encode import Terms, encode
@@ -34,6 +35,7 @@ async def main() -> None:
     gc.collect()
     gc.freeze()  # the garbage collector need not go through what lives on anyway
     best = floor = math.inf
+    pace = Pace()
     for _ in range(_ROUNDS):
         began = time.perf_counter()
         encoded = encode(cluster, _TERMS)
@@ -42,6 +44,7 @@ async def main() -> None:
         began = time.perf_counter()
         _count(cluster)
         floor = min(floor, time.perf_counter() - began)
+        pace.look()
     gc.unfreeze()
     table = Table(title=f"{PODS:,} pods on {NODES:,} nodes, {JOBS:,} groups, this run")
     for heading in ("work", "seconds", "microseconds a pod", "times floor"):
@@ -54,7 +57,8 @@ async def main() -> None:
         each = f"{seconds / PODS * 1e6:.1f}"
         table.add_row(work, f"{seconds:.2f}", each, f"{seconds / floor:.1f}")
     Console(width=115).print(table)
-    assert best <= _MOST_S, f"{best:.2f} s, at most {_MOST_S} s"
+    slower = pace.slower
+    assert best <= _MOST_S * slower, f"{best:.2f} s, at most {_MOST_S} s x {slower:.2f}"
 
 
 def _check(snapshot: Snapshot) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pace import Pace
 from benchmarks.rounds import rounds
 from e2e.cluster.bringup import Options, running_cluster
 from tests.support.tree import ROOT
@@ -116,17 +117,30 @@ async def main() -> None:
             "kubernetes.aio": _OFFICIAL_ASYNC,
         }
         best: dict[str, _Run] = {}
+        pace = Pace()
         async with door.open():
             text = cluster.kubeconfig.read_text().replace(
                 cluster.api.url, f"https://127.0.0.1:{door.port}"
             )
             kubeconfig.write_text(text)
-            for _ in rounds(_ROUNDS, _LEAST_S, lambda: best["ours"].request_s < _OURS_S):
+            for _ in rounds(
+                _ROUNDS, _LEAST_S, lambda: best["ours"].request_s < _OURS_S * pace.slower
+            ):
+                pace.look()
                 for name, program in programs.items():
                     run = await asyncio.to_thread(_run, program, kubeconfig, door)
                     best[name] = min(run, best.get(name, run))
     ours, official = best["ours"], best["kubernetes"]
     assert ours.printed == official.printed == best["kubernetes.aio"].printed != ""
+    _show(best)
+    most_s = _OURS_S * pace.slower
+    assert ours.request_s < most_s, (
+        f"the first request took {ours.request_s:.3f} s, not {most_s:.3f}"
+    )
+
+
+def _show(best: dict[str, _Run]) -> None:
+    ours = best["ours"]
     table = Table(
         title="from nothing to the first request and to the end, best of several, this run"
     )
@@ -142,7 +156,6 @@ async def main() -> None:
             f"{run.mebibytes:.0f}",
         )
     Console(width=115).print(table)
-    assert ours.request_s < _OURS_S, f"the first request took {ours.request_s:.3f} s"
 
 
 def _run(program: str, kubeconfig: Path, door: _Door) -> _Run:

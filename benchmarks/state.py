@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.large import JOBS, NODES, PODS, PODS_EACH, large_cluster, pod_bytes
+from benchmarks.pace import Pace
 from benchmarks.rounds import rounds
 from scheduler.core.decision import Plan
 from scheduler.core.plan import plan
@@ -52,7 +53,8 @@ async def main() -> None:
     gc.freeze()  # the garbage collector need not go through what lives on anyway
     state, rebuilt_s = _rebuilt(cluster)
     changed_s, planned_s = _measured(state, _changed())
-    each_s = _burst(state)
+    pace = Pace()
+    each_s = _burst(state, pace)
     kept = _kept(cluster)
     state.check(_TERMS.now)
     gc.unfreeze()
@@ -77,8 +79,9 @@ async def main() -> None:
     table.add_row(f"{_MANY:,} gangs wait: rebuild", f"{many_s:.2f} s", "", "")
     table.add_row("one change, snapshot", *_shown(crowded_s, many_s))
     Console(width=115).print(table)
-    assert min(both) * 1000 <= _MOST_MS, f"{min(both) * 1000:.0f} ms, at most {_MOST_MS} ms"
-    assert each_s * 1e6 <= _MOST_US, f"{each_s * 1e6:.0f} us, at most {_MOST_US} us"
+    most_ms, most_us = _MOST_MS * pace.slower, _MOST_US * pace.slower
+    assert min(both) * 1000 <= most_ms, f"{min(both) * 1000:.0f} ms, at most {most_ms:.0f} ms"
+    assert each_s * 1e6 <= most_us, f"{each_s * 1e6:.0f} us, at most {most_us:.0f} us"
     assert kept <= _MOST_BYTES, f"{kept:.0f} bytes, at most {_MOST_BYTES}"
 
 
@@ -129,7 +132,7 @@ def _check(encoded: Encoded, made: Plan, finished: int) -> None:
     assert sum(len(it.binds) for it in made.decisions) == _FEW * PODS_EACH
 
 
-def _burst(state: State) -> float:
+def _burst(state: State, pace: Pace) -> float:
     """Return how long one change takes of many that come between two snapshots; the best burst."""
     changes = chain.from_iterable(map(_changed, cycle(("Succeeded", "Running"))))
     state.snapshot(_TERMS.now)
@@ -138,7 +141,8 @@ def _burst(state: State) -> float:
     idle_s = time.perf_counter() - began
     bursts_s: list[float] = []
     most_s = _MOST_US * _BURST / 1e6
-    for _ in rounds(_BURSTS, _LEAST_S, lambda: min(bursts_s) - idle_s <= most_s):
+    for _ in rounds(_BURSTS, _LEAST_S, lambda: min(bursts_s) - idle_s <= most_s * pace.slower):
+        pace.look()
         pods = [*islice(changes, _BURST)]
         began = time.perf_counter()
         for key, pod in pods:

@@ -26,6 +26,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pace import Pace
 from tests.support.tree import ROOT
 from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
@@ -91,11 +92,13 @@ async def main() -> None:
     configure(SystemClock(), level="error")
     jobsets, trainjobs, pods = await _jobset_load(), await _trainjob_load(), await _pod_load()
     figures: dict[tuple[str, str], _Figures] = {}
+    pace = Pace()
     for server in ("echo", "ours"):
         async with _served_by(server) as port:
             figures["JobSet", server] = await _open_loop(port, jobsets, server)
             figures["TrainJob", server] = await _open_loop(port, trainjobs, server)
             figures["pod", server] = await _closed_loop(port, pods, server)
+        pace.look()
     table = Table(title=f"reviews over TLS, {_TRAINJOBS} TrainJobs cached, 2 processes")
     for heading in ("reviews", "server", "per second", "p50 ms", "p99 ms", "times the floor's p99"):
         table.add_column(heading, justify="left" if heading in {"reviews", "server"} else "right")
@@ -112,12 +115,15 @@ async def main() -> None:
             title = f"{kind}, {len(load.bodies[0])} bytes, {how}"
             table.add_row(title, server, *row, ratio)
     Console(width=115).print(table)
-    jobset, pod = figures["JobSet", "ours"], figures["pod", "ours"]
-    assert jobset.rank(99) <= _JOBSET_P99_S, f"p99 of JobSets: {jobset.rank(99):.4f} s"
-    trainjob = figures["TrainJob", "ours"]
-    assert trainjob.rank(99) <= _TRAINJOB_P99_S, f"p99 of TrainJobs: {trainjob.rank(99):.4f} s"
-    assert pod.rank(99) <= _POD_P99_S, f"p99 of pods: {pod.rank(99):.4f} s"
-    assert pod.per_s >= _PODS_PER_S, f"pods a second: {pod.per_s:.0f}"
+    for kind, most_s in (
+        ("JobSet", _JOBSET_P99_S),
+        ("TrainJob", _TRAINJOB_P99_S),
+        ("pod", _POD_P99_S),
+    ):
+        took_s = figures[kind, "ours"].rank(99)
+        assert took_s <= most_s * pace.slower, f"p99 of {kind}s: {took_s:.4f} s"
+    pod = figures["pod", "ours"]
+    assert pod.per_s >= _PODS_PER_S / pace.slower, f"pods a second: {pod.per_s:.0f}"
 
 
 class _Connection:

@@ -4,12 +4,16 @@ Both rules walk from the queue up, and tell every bound that would be passed. A 
 asked for is not looked at, so that a queue above its limit can still start what needs others.
 """
 
+from typing import Final
+
 from scheduler.core.decision import QuotaNumbers
 from scheduler.core.model import KINDS, UNBOUND, Unit, Verdict
 from scheduler.core.policy import Refusal
 from scheduler.core.usage import Amounts, Usage
 
 __all__ = ["within_limit", "within_quota"]
+
+_UNBOUND: Final = [UNBOUND] * len(KINDS)
 
 
 def within_limit(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
@@ -33,6 +37,8 @@ def _passed(
     """Return the first bound that would be passed, from the queue up, and with it the others."""
     passed: list[QuotaNumbers] = []
     for q in path:
+        if bounds[q] == _UNBOUND:
+            continue  # asked of every unit, and most queues have no bound
         for kind, bound, before, more in zip(KINDS, bounds[q], has[q], asked, strict=True):
             if bound != UNBOUND and more > 0 and before + more > bound:
                 passed.append(QuotaNumbers(q, kind, bound, before, more))
