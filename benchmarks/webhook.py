@@ -10,6 +10,7 @@ answered. The floor is aiohttp sending back what it gets, asked in the same way.
 
 import asyncio
 import base64
+import gc
 import itertools
 import os
 import ssl
@@ -93,6 +94,8 @@ async def main() -> None:
     jobsets, trainjobs, pods = await _jobset_load(), await _trainjob_load(), await _pod_load()
     figures: dict[tuple[str, str], _Figures] = {}
     pace = Pace()
+    gc.collect()
+    gc.freeze()  # who asks is not measured, and should not be away to look for garbage
     for server in ("echo", "ours"):
         async with _served_by(server) as port:
             figures["JobSet", server] = await _open_loop(port, jobsets, server)
