@@ -22,6 +22,12 @@ from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, runn
 from e2e.scheduler.teams import make_queue
 
 _EMPTY_S: Final = 30.0
+_LASTING: Final = {  # a Lease as it is shipped: nobody here waits for another leader
+    "TRAINER_KAI_LEADER_LEASE_S": "15",
+    "TRAINER_KAI_LEADER_RENEW_DEADLINE_S": "10",
+    "TRAINER_KAI_LEADER_RETRY_S": "2",
+    "TRAINER_KAI_LEADER_WRITE_S": "4",
+}
 _CHECKED: Final = {"TRAINER_KAI_DEBUG_CHECK_S": "0.5"}  # a false memory ends the scheduler
 
 
@@ -59,7 +65,8 @@ async def house(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
     """Return the chain that all tests here share, eight nodes of eight; none of them harms it."""
-    async with house_on("test-house", tmp_path_factory.mktemp("house"), 8) as shared:
+    folder = tmp_path_factory.mktemp("house")
+    async with house_on("test-house", folder, 8, settings=_LASTING) as shared:
         yield shared
         if failed(request.config):
             shared.cluster.keep_logs()

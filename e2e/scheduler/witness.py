@@ -4,11 +4,14 @@ A unit that is bound in part is harmless only if what is missing has its place: 
 the node that it gets in the end, and a pod that cannot exist yet a slot in `reserved`. So at every
 change the pods that are bound, those that wait in such a unit, at the node that they got later, and
 the slots of such units must fit into their nodes together.
+
+Of a pod whose bind the API server did not answer nobody knows the node until a watch tells it, and
+if it was not bound it may get another one later: where it waits cannot be judged.
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from e2e.cluster.nodes import GPU
@@ -33,9 +36,9 @@ class Seen(NamedTuple):
     longest_s: float  # for how long a pod waited in such a unit
 
 
-def judge(history: Sequence[Moment]) -> Seen:
-    """Look at every change of JobSets, groups, pods and nodes."""
-    witness = _Witness(_ends(history))
+def judge(history: Sequence[Moment], unanswered: Collection[str] = ()) -> Seen:
+    """Look at every change of JobSets, groups, pods and nodes; *unanswered* are names of pods."""
+    witness = _Witness(_ends(history), unanswered)
     for moment in history:
         witness.see(moment)
     return Seen(witness.faults, witness.partly, witness.longest_s)
@@ -50,8 +53,9 @@ def _ends(history: Iterable[Moment]) -> dict[str, str]:
 class _Witness:
     """The cluster at one moment, and what was wrong until then."""
 
-    def __init__(self, ends: Mapping[str, str]) -> None:
+    def __init__(self, ends: Mapping[str, str], unanswered: Collection[str]) -> None:
         self.ends = ends
+        self.unanswered = unanswered
         self.faults: list[str] = []
         self.partly = 0
         self.longest_s = 0.0
@@ -152,6 +156,8 @@ class _Witness:
         """Return what a group lacks: by node, the GPUs that are there for it."""
         lacks: Counter[str] = Counter()
         for pod in self._waiting(name):
+            if pod["metadata"]["name"] in self.unanswered:
+                continue
             lacks[self.ends.get(pod["metadata"]["uid"], "no node at all")] += _gpus(pod)
         held = self._groups[name]["metadata"].get("annotations", {}).get(_RESERVED, "{}")
         slots = json.loads(held or "{}")

@@ -111,6 +111,15 @@ def test_faults(case: Case[tuple[Change, ...], list[str]]) -> None:
     assert judge([_moment(at, it) for at, it in enumerate(case.given, 1)]).faults == case.want
 
 
+def test_a_bind_without_an_answer() -> None:
+    """Its pod is not judged where it waits; all others are."""
+    begun = (node(1), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"))
+    history = [_moment(at, it) for at, it in enumerate((*begun, pod("b", "node")), 1)]
+    assert judge(history).faults == [f"6.000 {_FULL}"]
+    assert judge(history, {"a"}).faults == [f"6.000 {_FULL}"]
+    assert judge(history, {"b"}).faults == []
+
+
 def test_how_long_a_pod_waited() -> None:
     """From the first pod that is bound to the last."""
     changes = (node(2), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"), pod("b", "node"))
