@@ -20,7 +20,7 @@ _TURNS: Final = (
     "the other one has more than its fair share of everything",
     "it would stay within its quota",
     "its priority is larger, {} against {}",
-    "nothing of that is due to the other one",
+    "nothing is due to the other one of something that it has or would have",
     "it would have the smaller part of what is due to it",
     "it has the smaller part of what is due to it",
     "their parts are alike, and it is smaller or older",
@@ -83,8 +83,10 @@ def _regain(snapshot: Snapshot, regain: Regain) -> str:
     names, priority = snapshot.queues.names, snapshot.queues.priority
     queue, before, place = regain
     why = _TURNS[min(place, len(_TURNS) - 1)].format(priority[queue], priority[before])
-    told = f"What queue {names[queue]} could give would go back to it"
-    return f"{told}, whose turn is before that of queue {names[before]}: {why}"
+    told = (
+        f"Nothing is taken from queue {names[queue]}, for its turn would come again before that of"
+    )
+    return f"{told} queue {names[before]}: {why}"
 
 
 def _over(snapshot: Snapshot, queues: Sequence[int]) -> str:

@@ -76,7 +76,8 @@ class Reclaim:
         leave = _Leave(rights, self._allocation.keys, before, Headroom(self._allocation, row))
         if self._made.make_room(ask, Action.RECLAIM, self._made.chosen(row, line), count, leave):
             return None
-        return why_kept(leave.lack)._replace(held_up=leave.held_up, regain=leave.regain)
+        regain = None if leave.held_up else leave.regain  # it fails by itself, or it does not
+        return why_kept(leave.lack)._replace(held_up=leave.held_up, regain=regain)
 
 
 def _lacking(rights: Rights, queues: Iterable[int], lack: Lack) -> Kept:
@@ -140,9 +141,9 @@ class _Leave:
         return True
 
     def _regain(self, asked: Amounts) -> Regain | None:
-        """Return who lost room and would have it back, dealt out anew, before who asks for it."""
+        """Return who lost room and would have its turn again before who asks for it."""
         for (queue, amounts), count in self._lost.items():
-            if count:
+            if count and self._taking.could_regain(queue, amounts):
                 mine, theirs = self._rights.pair(queue)
                 key, before = self._keys.key(mine, asked), self._keys.key(theirs, amounts)
                 if key >= before:

@@ -170,6 +170,15 @@ class Taking:
         cpu, memory, gpu = amounts
         self.take(queue, (-cpu, -memory, -gpu))
 
+    def could_regain(self, queue: int, amounts: Amounts) -> bool:
+        """Say whether a queue could have so much once more: no limit on its way up forbids it."""
+        usage = self._rights.usage
+        return not any(
+            bound != UNBOUND and more > 0 and has + more > bound
+            for q in usage.paths[queue]
+            for bound, has, more in zip(usage.limit[q], self[q], amounts, strict=True)
+        )
+
     def is_fair(self, patience: float = 1.0) -> bool:
         """Say whether nobody who lost is worse off for it than the claimant, on any level.
 

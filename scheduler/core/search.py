@@ -45,7 +45,10 @@ class Stake(Protocol):
         ...
 
     def is_fair(self) -> bool:
-        """Say whether it is fair to those who lost something."""
+        """Say whether it is fair to those who lost something.
+
+        It is asked only of who may be taken, leaves room enough, and has nobody to spare.
+        """
         ...
 
 
@@ -117,7 +120,7 @@ class _Search:
             if not self._has_room(one):
                 found = self.before(known, ranks)
             else:  # of a larger set that begins so somebody can be spared
-                found = ranks if stake.is_fair() and self._is_smallest(ranks) else None
+                found = ranks if self._is_smallest(ranks) and stake.is_fair() else None
             stake.spare(one)
             if found is not None or self.is_cut:
                 return found

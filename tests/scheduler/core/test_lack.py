@@ -120,13 +120,13 @@ CLAIMS: list[Case[Builder, str]] = [
     Case(
         "the priority of a queue",
         more_important(),
-        "What queue a could give would go back to it, whose turn is before that of queue b: its"
+        "Nothing is taken from queue a, for its turn would come again before that of queue b: its"
         " priority is larger, 200 against 100",
     ),
     Case(
         "the next turn would be theirs",
         smaller_share(),
-        "What queue a could give would go back to it, whose turn is before that of queue b: it"
+        "Nothing is taken from queue a, for its turn would come again before that of queue b: it"
         " would have the smaller part of what is due to it",
     ),
     Case(
@@ -166,14 +166,14 @@ def test_what_two_actions_found_is_told_together() -> None:
     (one,) = plan(snapshot, choose(Choice())).rejections
     told = explain(snapshot, one)
     assert "Others stay: 1 because priority or preemptibility forbids it" in told
-    assert "What queue a could give would go back to it" in told
+    assert "Nothing is taken from queue a" in told
 
 
 TURNS: list[Case[int, str]] = [
     Case("passed", 0, "the other one has more than its fair share of everything"),
     Case("within", 1, "it would stay within its quota"),
     Case("priority", 2, "its priority is larger, 300 against 100"),
-    Case("undue", 3, "nothing of that is due to the other one"),
+    Case("undue", 3, "nothing is due to the other one of something that it has or would have"),
     Case("share with it", 4, "it would have the smaller part of what is due to it"),
     Case("share without", 5, "it has the smaller part of what is due to it"),
     Case("size", 6, "their parts are alike, and it is smaller or older"),
@@ -189,7 +189,7 @@ def test_why_a_queue_would_have_it_back(case: Case[int, str]) -> None:
     kept = Kept(regain=Regain(1, 0, case.given))
     numbers, wakes_on = BarNumbers("it waits"), frozenset[str]()
     one = Rejection(0, Verdict.NO_CAPACITY, numbers, is_curable=True, wakes_on=wakes_on, kept=kept)
-    told = "What queue b could give would go back to it, whose turn is before that of queue a"
+    told = "Nothing is taken from queue b, for its turn would come again before that of queue a"
     assert explain(builder.snapshot(), one) == f"it waits. {told}: {case.want}"
 
 

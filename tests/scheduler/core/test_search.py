@@ -62,11 +62,13 @@ class Town:
         return sum(room // self.size for room in self.room) >= self.seats
 
     def is_fair(self) -> bool:
-        """Compare what the first queue lost with what the second one did.
-
-        It is asked only of who may be taken: else it would be told in vain that it is not.
-        """
+        """Be asked only of who may be taken and is needed: else it would be told in vain."""
         assert self._is_lawful(), "somebody is gone who may not be"
+        assert not any(self._is_spare(one) for one in self.gone), "somebody is gone in vain"
+        return self.is_even()
+
+    def is_even(self) -> bool:
+        """Compare what the first queue lost with what the second one did."""
         return self.lost[0] <= self.lost[1] + self.grace
 
     def _is_lawful(self) -> bool:
@@ -76,6 +78,12 @@ class Town:
                 return False
             left[one.queue] -= sum(one.has.values())
         return True
+
+    def _is_spare(self, candidate: int) -> bool:
+        room = self.room.copy()
+        for node, amount in self.people[candidate].has.items():
+            room[node] -= amount
+        return sum(it // self.size for it in room) >= self.seats
 
     def _move(self, one: One, sign: int) -> None:
         self.surplus[one.queue] -= sign * sum(one.has.values())
@@ -92,7 +100,7 @@ def does(town: Town, ranks: Sequence[int]) -> bool:
             break
         town.take(rank)
         taken.append(rank)
-    enough = len(taken) == len(ranks) and town.has_room() and town.is_fair()
+    enough = len(taken) == len(ranks) and town.has_room() and town.is_even()
     for rank in taken:
         town.spare(rank)
     return enough

@@ -10,7 +10,7 @@ from tests.support.reference import rights
 from tests.support.reference.amounts import added, axes
 from tests.support.reference.neighbours import is_minded
 from tests.support.reference.placing import place
-from tests.support.reference.things import Cluster, Leaf, Part, Pod, Unit
+from tests.support.reference.things import Cluster, Leaf, Part, Pod, Queue, Unit
 from tests.support.reference.times import is_protected
 from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
 from tests.support.reference.turns import (
@@ -173,6 +173,7 @@ def _comes_first(
         for queue in cluster.way_up(block.queue):
             queue.allocated = [has - n for has, n in zip(queue.allocated, amounts, strict=True)]
     ways = [(cluster.way_up(block.queue), block.more) for block in blocks]
+    ways = [(way, more) for way, more in ways if not any(_passes(it, more) for it in way)]
     answer = all(
         queue_rank(cluster, mine, [*asked]) < queue_rank(cluster, theirs, [*amounts])
         for asked in asks
@@ -184,6 +185,13 @@ def _comes_first(
     for queue, has in kept.items():
         queue.allocated = has
     return answer
+
+
+def _passes(queue: Queue, more: tuple[int, ...]) -> bool:
+    return any(
+        asked > 0 and limit != -1 and has + asked > limit
+        for asked, limit, has in zip(more, queue.limit, queue.allocated, strict=True)
+    )
 
 
 def _concerns(
