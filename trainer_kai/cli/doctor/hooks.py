@@ -126,16 +126,16 @@ def _faults(wanted: Hook, hook: Obj) -> Iterator[str]:
     if hook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
         yield f"sideEffects is {hook.get('sideEffects')}: dry runs are refused"
     if hook.get("failurePolicy") == "Fail":
-        yield from (f"{it}: without us nothing of others is made" for it in _widened(wanted, hook))
+        yield from (f"{it}: without us others are refused too" for it in _widened(wanted, hook))
 
 
 def _widened(wanted: Hook, hook: Obj) -> Iterator[str]:
-    """Yield by what a webhook is called for what is not of a TrainJob."""
+    """Yield what is gone that leaves others alone; a condition is not read, so it counts as one."""
     if _OURS in wanted.conditions and _OURS not in _conditions(hook):
         yield f"match condition {_OURS} is missing"
     selector = wanted.fields.get("objectSelector")
-    if selector is not None and not _holds(hook.get("objectSelector"), selector):
-        yield "objectSelector is another"
+    if selector is not None and not _narrows(hook.get("objectSelector"), selector):
+        yield "objectSelector is wider"
 
 
 def _differences(wanted: Hook, hook: Obj) -> Iterator[str]:
@@ -166,6 +166,15 @@ def _holds(live: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(_holds(live.get(k), v) for k, v in wanted.items())
     return bool(live == wanted)
+
+
+def _narrows(live: Any, wanted: Any) -> bool:
+    """Say whether a selector asks for all that is wanted, and maybe for more."""
+    live = live or {}
+    more = live.get("matchExpressions") or ()
+    return _holds(live.get("matchLabels") or {}, wanted.get("matchLabels") or {}) and all(
+        it in more for it in wanted.get("matchExpressions") or ()
+    )
 
 
 def _asked(rules: Any) -> set[str]:

@@ -10,8 +10,11 @@ from tests.trainer_kai.cli.doctor.sound import configured, sound, states
 
 CREATE, UPDATE, POD = (f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
 
+GANG = {"key": "trainer-kai.dev/gang", "operator": "Exists"}
+NARROWER = {"matchExpressions": [GANG, {"key": "team", "operator": "Exists"}]}
 OTHER = "match condition not-bound is another"
-BLOCKS = "without us nothing of others is made"
+FAILS = "failurePolicy is Fail and not Ignore"
+BLOCKS = "without us others are refused too"
 
 
 def change(number: int, **fields: Any) -> Callable[[Any], None]:
@@ -82,7 +85,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
     Case(
         "pods wait for us",
         change(2, failurePolicy="Fail"),
-        ("warning", f"kai-trainer, {POD}: failurePolicy is Fail and not Ignore"),
+        ("warning", f"kai-trainer, {POD}: {FAILS}"),
     ),
     Case(
         "everybody is asked about",
@@ -100,7 +103,15 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
     Case(
         "every pod waits for us",
         change(2, objectSelector={}, failurePolicy="Fail"),
-        ("fault", f"kai-trainer, {POD}: objectSelector is another: {BLOCKS}"),
+        ("fault", f"kai-trainer, {POD}: objectSelector is wider: {BLOCKS}"),
+    ),
+    Case(
+        "some of ours wait for us",
+        change(2, objectSelector=NARROWER, failurePolicy="Fail"),
+        (
+            "warning",
+            f"kai-trainer, {POD}: {FAILS}, {POD}: objectSelector is another",
+        ),
     ),
     Case(
         "a condition of somebody",
