@@ -20,13 +20,12 @@ from e2e.conftest import failed, make_namespace, next_name
 from e2e.front.install import install
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
 from e2e.scheduler.teams import make_queue
+from trainer_kai.settings import Leader
 
 _EMPTY_S: Final = 30.0
 _LASTING: Final = {  # a Lease as it is shipped: nobody here waits for another leader
-    "TRAINER_KAI_LEADER_LEASE_S": "15",
-    "TRAINER_KAI_LEADER_RENEW_DEADLINE_S": "10",
-    "TRAINER_KAI_LEADER_RETRY_S": "2",
-    "TRAINER_KAI_LEADER_WRITE_S": "4",
+    f"TRAINER_KAI_LEADER_{name.upper()}": str(Leader.model_fields[name].default)
+    for name in ("lease_s", "renew_deadline_s", "retry_s", "write_s")
 }
 _CHECKED: Final = {"TRAINER_KAI_DEBUG_CHECK_S": "0.5"}  # a false memory ends the scheduler
 

@@ -66,10 +66,10 @@ async def test_three_hundred_trainjobs(house: House, room: str) -> None:
     assert found.partly > _JOBS  # else it has seen nothing
 
 
-def _unanswered(lines: Iterable[str]) -> set[str]:
-    """Return the names of the pods whose bind had no answer, as the scheduler logged it."""
+def _unanswered(lines: Iterable[str]) -> dict[str, str]:
+    """Return the pods whose bind had no answer, and the node, as the scheduler logged it."""
     told = [json.loads(line) for line in lines if '"bind without answer"' in line]
-    return {it["pod"].rpartition("/")[2] for it in told}
+    return {it["pod"].rpartition("/")[2]: it["node"] for it in told}
 
 
 def _draw(lot: random.Random, name: str, room: str, runtimes: Mapping[str, Obj]) -> _Draw:

@@ -5,13 +5,14 @@ the node that it gets in the end, and a pod that cannot exist yet a slot in `res
 change the pods that are bound, those that wait in such a unit, at the node that they got later, and
 the slots of such units must fit into their nodes together.
 
-Of a pod whose bind the API server did not answer nobody knows the node until a watch tells it, and
-if it was not bound it may get another one later: where it waits cannot be judged.
+A pod whose bind the API server did not answer, and that was not bound, may get another node later
+than the one that it had its place on: where it waits cannot be judged.
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from e2e.cluster.nodes import GPU
@@ -24,6 +25,7 @@ from e2e.front.ours import GROUP, LEAF
 __all__ = ["Seen", "judge"]
 
 _RESERVED: Final = "trainer-kai.dev/reserved"
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _K = TypeVar("_K")
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -36,8 +38,11 @@ class Seen(NamedTuple):
     longest_s: float  # for how long a pod waited in such a unit
 
 
-def judge(history: Sequence[Moment], unanswered: Collection[str] = ()) -> Seen:
-    """Look at every change of JobSets, groups, pods and nodes; *unanswered* are names of pods."""
+def judge(history: Sequence[Moment], unanswered: Mapping[str, str] = _NONE) -> Seen:
+    """Look at every change of JobSets, groups, pods and nodes.
+
+    By name of a pod: to which node its bind went, if there was no answer.
+    """
     witness = _Witness(_ends(history), unanswered)
     for moment in history:
         witness.see(moment)
@@ -53,7 +58,7 @@ def _ends(history: Iterable[Moment]) -> dict[str, str]:
 class _Witness:
     """The cluster at one moment, and what was wrong until then."""
 
-    def __init__(self, ends: Mapping[str, str], unanswered: Collection[str]) -> None:
+    def __init__(self, ends: Mapping[str, str], unanswered: Mapping[str, str]) -> None:
         self.ends = ends
         self.unanswered = unanswered
         self.faults: list[str] = []
@@ -156,9 +161,9 @@ class _Witness:
         """Return what a group lacks: by node, the GPUs that are there for it."""
         lacks: Counter[str] = Counter()
         for pod in self._waiting(name):
-            if pod["metadata"]["name"] in self.unanswered:
-                continue
-            lacks[self.ends.get(pod["metadata"]["uid"], "no node at all")] += _gpus(pod)
+            end = self.ends.get(pod["metadata"]["uid"], "no node at all")
+            if self.unanswered.get(pod["metadata"]["name"], end) == end:
+                lacks[end] += _gpus(pod)
         held = self._groups[name]["metadata"].get("annotations", {}).get(_RESERVED, "{}")
         slots = json.loads(held or "{}")
         for leaf, number in self._to_come(name).items():

@@ -112,12 +112,13 @@ def test_faults(case: Case[tuple[Change, ...], list[str]]) -> None:
 
 
 def test_a_bind_without_an_answer() -> None:
-    """Its pod is not judged where it waits; all others are."""
+    """Its pod is not judged where it waits if it gets another node; all others are."""
     begun = (node(1), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"))
     history = [_moment(at, it) for at, it in enumerate((*begun, pod("b", "node")), 1)]
     assert judge(history).faults == [f"6.000 {_FULL}"]
-    assert judge(history, {"a"}).faults == [f"6.000 {_FULL}"]
-    assert judge(history, {"b"}).faults == []
+    assert judge(history, {"a": "other"}).faults == [f"6.000 {_FULL}"]
+    assert judge(history, {"b": "node"}).faults == [f"6.000 {_FULL}"]
+    assert judge(history, {"b": "other"}).faults == []
 
 
 def test_how_long_a_pod_waited() -> None:
