@@ -1,7 +1,7 @@
 """How many times slower this machine is than the one whose seconds the bounds are.
 
 Machines of one kind differ by a factor of two, and one machine does from hour to hour. So whoever
-has a bound in seconds also measures, in the same turns, what is not ours and stays as it is: the
+has a bound in seconds also measures, in the same run, what is not ours and stays as it is: the
 official package, of the version that is locked, making a pod out of its JSON. By what that is
 slower the bound is longer. Where it is faster the bound stays.
 """

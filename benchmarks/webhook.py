@@ -95,7 +95,7 @@ async def main() -> None:
     figures: dict[tuple[str, str], _Figures] = {}
     pace = Pace()
     gc.collect()
-    gc.freeze()  # who asks is not measured, and should not be away to look for garbage
+    gc.freeze()  # who asks is not measured, and should not be away to look through all of this
     for server in ("echo", "ours"):
         async with _served_by(server) as port:
             figures["JobSet", server] = await _open_loop(port, jobsets, server)
