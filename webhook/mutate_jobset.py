@@ -24,6 +24,7 @@ from trainer_kai.api.names import (
     TRAINER,
 )
 from trainer_kai.api.resources import JOBSETS, TRAINJOBS
+from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
 from trainer_kai.policy.groups import Rules
 from trainer_kai.policy.queues import Asked, Choice, Source, choose
@@ -165,8 +166,8 @@ def _is_foreign(request: Request) -> bool:
 
 def _trainjob_of(meta: Meta) -> OwnerReference | None:
     owner = meta.controller
-    if owner is None or owner.kind != TRAINJOBS.kind:
-        return None
+    if owner is None or owner.kind != TRAINJOBS.kind or dns_subdomain_fault(owner.name):
+        return None  # the API server looks at names only afterwards: no TrainJob is called so
     return owner if owner.api_version.partition("/")[0] == TRAINER else None
 
 

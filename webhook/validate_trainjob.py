@@ -223,8 +223,8 @@ def _contradictions(
 ) -> Iterator[tuple[str, FieldError]]:
     """Yield what the JobSet would be refused for, as a fault of the TrainJob."""
     others = other_schedulers(found.jobset)
-    if others:
-        ways = asks_for_us(found.jobset, found.asked, rules.scheduler_name)
+    ways = asks_for_us(found.jobset, found.asked, rules.scheduler_name)
+    if others and ways:
         yield "both", FieldError(RUNTIME, refuse_both(others, ways).message)
     ours = {
         number: it

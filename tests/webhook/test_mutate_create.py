@@ -250,6 +250,8 @@ LEFT: list[Case[Obj, None]] = [
         jobset(ownerReferences=[{**OWNER, "controller": False}]),
         None,
     ),
+    Case("of a TrainJob without a name", jobset(ownerReferences=[{**OWNER, "name": ""}]), None),
+    Case("of a TrainJob that is a path", jobset(ownerReferences=[{**OWNER, "name": ".."}]), None),
     Case("of another JobSet controller", jobset(managedBy="kueue.x-k8s.io/multikueue"), None),
     Case("of another scheduler altogether", jobset(job("node", "volcano")), None),
     Case("without replicatedJobs", {**jobset(), "spec": {"replicatedJobs": []}}, None),

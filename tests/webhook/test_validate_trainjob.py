@@ -36,6 +36,24 @@ ALONE = (
 CONTRADICTIONS = [
     Case("two schedulers", Given(submitted({QUEUE: "a"}), known(runtime(policy=VOLCANO))), [TWO]),
     Case(
+        "two schedulers, the second one later",
+        Given(
+            submitted({QUEUE: "a"}, suspend=True),
+            known(runtime(policy=VOLCANO)),
+            submitted(suspend=True),
+        ),
+        [TWO],
+    ),
+    Case(
+        "two schedulers, as it was let in",
+        Given(
+            submitted({QUEUE: "a"}, suspend=True),
+            known(runtime(policy=VOLCANO)),
+            submitted({QUEUE: "a"}),
+        ),
+        [],
+    ),
+    Case(
         "two schedulers, by marks of pods",
         Given(
             submitted({QUEUE: "a"}),
