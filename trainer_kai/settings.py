@@ -193,7 +193,7 @@ class Settings(_Model):
     """The context of the kubeconfig; empty for its current one."""
 
     mode: Literal["bundled", "external"] = "bundled"
-    """Who binds pods: our scheduler (`bundled`), or a KAI that is already there (`external`)."""
+    """Who binds pods: our scheduler (`bundled`), or a KAI, and ours is not started (`external`)."""
 
     scheduler_name: _Name = SCHEDULER_NAME
     """The scheduler name by which pods ask for gang scheduling."""

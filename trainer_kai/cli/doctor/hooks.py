@@ -126,13 +126,15 @@ def _faults(wanted: Hook, hook: Obj) -> Iterator[str]:
     if hook.get("sideEffects") not in {"None", "NoneOnDryRun"}:
         yield f"sideEffects is {hook.get('sideEffects')}: dry runs are refused"
     if hook.get("failurePolicy") == "Fail":
-        yield from (f"{it}: without us others are refused too" for it in _widened(wanted, hook))
+        yield from (f"{it}: without us others are refused" for it in _widened(wanted, hook))
 
 
 def _widened(wanted: Hook, hook: Obj) -> Iterator[str]:
-    """Yield what is gone that leaves others alone; a condition is not read, so it counts as one."""
-    if _OURS in wanted.conditions and _OURS not in _conditions(hook):
-        yield f"match condition {_OURS} is missing"
+    """Yield what no longer leaves others alone, as far as that can be told."""
+    live = _conditions(hook)
+    expression = _plain(live.get(_OURS))
+    if _OURS in wanted.conditions and (expression is None or expression == "true"):
+        yield f"match condition {_OURS} lets all through"
     selector = wanted.fields.get("objectSelector")
     if selector is not None and not _narrows(hook.get("objectSelector"), selector):
         yield "objectSelector is wider"

@@ -148,9 +148,9 @@ class Room:
         if domains is None:
             return
         if not domains:
-            yield _today(
-                near.path, f"no node that takes them has the label {near.labels[-1]} today"
-            )
+            few = len(near.labels) == 1
+            labels = ("the label " if few else "all of the labels ") + ", ".join(near.labels)
+            yield _today(near.path, f"no node that takes them has {labels} today")
             return
         best = 0
         for domain in sorted(domains, key=int.bit_count, reverse=True):

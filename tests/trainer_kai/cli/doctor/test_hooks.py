@@ -14,7 +14,7 @@ GANG = {"key": "trainer-kai.dev/gang", "operator": "Exists"}
 NARROWER = {"matchExpressions": [GANG, {"key": "team", "operator": "Exists"}]}
 OTHER = "match condition not-bound is another"
 FAILS = "failurePolicy is Fail and not Ignore"
-BLOCKS = "without us others are refused too"
+BLOCKS = "without us others are refused"
 
 
 def change(number: int, **fields: Any) -> Callable[[Any], None]:
@@ -49,6 +49,12 @@ def unconditional(found: Any) -> None:
     """Ask the first one about every JobSet."""
     conditions = found[0]["webhooks"][0]["matchConditions"]
     conditions[:] = [it for it in conditions if it["name"] != "of-a-trainjob"]
+
+
+def unconditional_by_name(found: Any) -> None:
+    """Ask the first one about every JobSet, by a condition that always holds."""
+    for it in found[0]["webhooks"][0]["matchConditions"]:
+        it["expression"] = "true"
 
 
 def filled(found: Any) -> None:
@@ -92,7 +98,15 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         unconditional,
         (
             "fault",
-            f"kai-trainer, {CREATE}: match condition of-a-trainjob is missing: {BLOCKS}",
+            f"kai-trainer, {CREATE}: match condition of-a-trainjob lets all through: {BLOCKS}",
+        ),
+    ),
+    Case(
+        "everybody is asked about, by a condition",
+        unconditional_by_name,
+        (
+            "fault",
+            f"kai-trainer, {CREATE}: match condition of-a-trainjob lets all through: {BLOCKS}",
         ),
     ),
     Case(

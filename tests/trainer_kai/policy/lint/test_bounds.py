@@ -199,8 +199,7 @@ TOGETHER = [
         [
             (
                 f"no-node-today? metadata.annotations[{REQUIRED}]: no node that takes them has "
-                "the label "
-                "rack today; it waits for one"
+                "all of the labels zone, rack today; it waits for one"
             )
         ],
     ),
