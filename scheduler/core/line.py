@@ -23,6 +23,7 @@ class Block(NamedTuple):
     key: UnitKeyOf  # the place of its unit among those of its queue that wait for a turn
     amounts: Amounts
     priority: int = 0  # the largest of its units
+    asks: tuple[Amounts, ...] = ()  # what is asked for first of it, if it is to be had back
 
 
 class Line:

@@ -101,7 +101,7 @@ class _Leave:
         self._keys: Final = keys.of(self._taking)
         self._before: Final = before
         self._headroom: Final = headroom
-        self._lost: Final[dict[tuple[int, Amounts], int]] = {}  # how many such blocks
+        self._lost: Final[dict[tuple[int, Amounts], int]] = {}  # what would be asked for, how often
         self.may_lose: Final = self._taking.may_lose
         self.is_within: Final = headroom.is_within
 
@@ -109,14 +109,16 @@ class _Leave:
         """Take a block."""
         self._taking.take(block.queue, amounts)
         self._headroom.take(block, amounts)
-        asks = block.queue, block.amounts
-        self._lost[asks] = self._lost.get(asks, 0) + 1
+        for asks in block.asks:
+            lost = block.queue, asks
+            self._lost[lost] = self._lost.get(lost, 0) + 1
 
     def spare(self, block: Block, amounts: Amounts) -> None:
         """Give a block back."""
         self._taking.spare(block.queue, amounts)
         self._headroom.spare(block, amounts)
-        self._lost[block.queue, block.amounts] -= 1
+        for asks in block.asks:
+            self._lost[block.queue, asks] -= 1
 
     @property
     def lack(self) -> Lack | None:

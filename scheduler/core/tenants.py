@@ -5,15 +5,26 @@ can shrink, and at last one of all it has: who loses that has lost the others wi
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from scheduler.core.budgets import Disruptions
-from scheduler.core.chunks import standing
+from scheduler.core.chunks import chunk, standing
 from scheduler.core.line import Block
-from scheduler.core.model import NONE, Group, Leaf, PodState, Shape, Snapshot, Unit, leaves_of
+from scheduler.core.model import (
+    NONE,
+    Group,
+    Leaf,
+    PodState,
+    Shape,
+    Snapshot,
+    Tree,
+    Unit,
+    leaves_of,
+)
 from scheduler.core.order import UnitKeyOf
 from scheduler.core.shrink import steps
 from scheduler.core.usage import Amounts
@@ -136,11 +147,38 @@ class Tenants:
     ) -> None:
         amounts, units = amounts_of(self._snapshot.shapes, members), self._snapshot.units
         most = max([units[row].priority for row in rows])
-        self.blocks.append(Block(units[rows[0]].queue, key, amounts, most))
+        is_plain = not is_whole or _is_plain(units[rows[0]])
+        asks = (amounts,) if is_plain else tuple(map(self._asks, filter(self._of_unit, rows)))
+        self.blocks.append(Block(units[rows[0]].queue, key, amounts, most, asks))
         self._totals.append(amounts)
         self.members.append(members)
         self.units.append(rows)
         self.is_whole.append(is_whole)
+
+    def _asks(self, row: int) -> Amounts:
+        """Return what a unit would ask for first of what it has; all, if that is not enough."""
+        tree, snapshot = self._snapshot.units[row].tree, self._snapshot
+        some = chunk(_without(tree)) if next(steps(tree), None) else ()
+        if not some:
+            return amounts_of(snapshot.shapes, self._of_unit(row))
+        asked = [
+            Member(NONE, NONE, shape)
+            for leaf, pods, later in some
+            for shape in [*map(int, snapshot.pods.shape[list(pods)]), *[leaf.later_shape] * later]
+        ]
+        return amounts_of(snapshot.shapes, asked)
+
+
+def _is_plain(unit: Unit) -> bool:
+    """Say whether what a unit keeps to the last is what it would ask for first."""
+    return not unit.bundle and isinstance(unit.tree, Leaf) and not unit.tree.slots
+
+
+def _without(tree: Tree) -> Tree:
+    """Return a unit as it is without a place for any of its pods, as if no others waited."""
+    if isinstance(tree, Leaf):
+        return replace(tree, waiting=tree.pods, there=0, slots=(), pods=())
+    return replace(tree, children=tuple(map(_without, tree.children)))
 
 
 def movable(units: Sequence[Unit], spared: Collection[int]) -> Iterator[Rows]:
@@ -172,9 +210,14 @@ def amounts_of(shapes: Sequence[Shape], members: Iterable[Member]) -> Amounts:
 
 
 def _steps(unit: Unit, members: Iterable[Member]) -> Iterator[Members]:
-    """Yield what a unit loses step by step, before it loses all."""
+    """Yield what a unit loses step by step, before it loses all: slots alone nobody keeps."""
     by_pod = {member.pod: member for member in members}
+    left = sum(pod >= 0 for pod in by_pod)
+    has_slots = left < len(by_pod)
     for pods in steps(unit.tree):
+        left -= len(pods)
+        if has_slots and not left:
+            return
         yield tuple([by_pod[pod] for pod in pods])
 
 

@@ -245,7 +245,7 @@ def _are_told_apart(gang: Gang, name: str, minimum: int) -> bool:
     if len(gang.minima) > 1:
         return True
     is_flat = gang.group is None or not gang.group.spec.sub_groups
-    return not gang.owner and not (is_flat and gang.of(name, THERE) <= minimum)
+    return gang.of(name, THERE) > minimum or not (gang.owner or is_flat)
 
 
 def _queue(view: View, standing: Standing) -> int:

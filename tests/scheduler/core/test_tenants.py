@@ -41,6 +41,14 @@ def two(**more: Any) -> Builder:
     return builder
 
 
+def one_of_two() -> Builder:
+    """Return two units of one bundle, of which one waits."""
+    builder = Builder([Node()])
+    builder.runs([0], ONE, bundle="x")
+    builder.gang(1, ONE, bundle="x")
+    return builder
+
+
 def nested(minimum: int) -> Builder:
     """Return a group of two leaves, a pod each, of which so many are needed."""
     builder = Builder([Node()])
@@ -62,6 +70,30 @@ def with_slot() -> Builder:
     return builder
 
 
+def beside_slots() -> Builder:
+    """Return a group that needs one child: a pod, or two later ones, for which it has slots."""
+    builder = Builder([Node()])
+    row = builder.shape(ONE)
+    builder.lying(0, row)
+    slots = (Slot(0, row, Cause.ANTICIPATED),) * 2
+    later = Leaf("z", 2, slots=slots, later=2, later_shape=row)
+    leaves = (Leaf("m", 1, there=1, pods=(0,)), later)
+    builder.unit(Group("all", 1, leaves), is_kept=True)
+    return builder
+
+
+def lacking() -> Builder:
+    """Return a group of which a child waits that is needed, and another has a pod on top."""
+    builder = Builder([Node()])
+    row = builder.shape(ONE)
+    builder.lying(0, row)
+    builder.lying(0, row)
+    waiting = builder.pods(1, ONE)
+    leaves = (Leaf("m", 1, there=2, pods=(0, 1)), Leaf("n", 1, waiting=waiting))
+    builder.unit(Group("all", 2, leaves), is_kept=True)
+    return builder
+
+
 BLOCKS: list[Case[Builder, list[str]]] = [
     Case("a gang has one", one(3), ["0 all abc 3"]),
     Case(
@@ -77,6 +109,7 @@ BLOCKS: list[Case[Builder, list[str]]] = [
     Case("who cannot be preempted has none", one(is_preemptible=False), []),
     Case("who stays has none", one(stays="for a reason"), []),
     Case("a slot is lost with all", with_slot(), ["0 all a+ 2"]),
+    Case("slots alone nobody keeps", beside_slots(), ["0 all a++ 3"]),
     Case("all children are needed", nested(2), ["0 all ab 2"]),
     Case("a child that is not needed goes whole", nested(1), ["0 all ab 1", "0 some b 1"]),
     Case(
@@ -91,6 +124,26 @@ BLOCKS: list[Case[Builder, list[str]]] = [
 def test_blocks(case: Case[Builder, list[str]]) -> None:
     """Rules 35 and 36."""
     assert blocks(case.given) == case.want
+
+
+ASKS: list[Case[Builder, list[list[int]]]] = [
+    Case("a gang for all", one(3), [[3]]),
+    Case("for what it needs, and then for one at a time", one(3, minimum=1), [[1], [1], [1]]),
+    Case("units of a bundle each for itself", two(), [[1, 1]]),
+    Case("who has nothing for nothing", one_of_two(), [[1]]),
+    Case("of a bundle for what it needs", one(3, minimum=1, bundle="x"), [[1]]),
+    Case("for what it holds", with_slot(), [[2]]),
+    Case("for one child of two", beside_slots(), [[1]]),
+    Case("who lacks something for what it has", lacking(), [[2], [1]]),
+]
+
+
+@pytest.mark.parametrize("case", ASKS, ids=ids)
+def test_what_would_be_asked_for_first(case: Case[Builder, list[list[int]]]) -> None:
+    """Of each block, if it were to be had back: rule 32."""
+    snapshot = case.given.snapshot()
+    found = Tenants(snapshot, (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
+    assert [[gpu // 1000 for *_, gpu in it.asks] for it in found.blocks] == case.want
 
 
 def test_who_is_spared_has_none() -> None:

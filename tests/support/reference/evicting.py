@@ -12,7 +12,7 @@ from tests.support.reference.neighbours import is_minded
 from tests.support.reference.placing import place
 from tests.support.reference.things import Cluster, Leaf, Part, Pod, Queue, Unit
 from tests.support.reference.times import is_protected
-from tests.support.reference.trees import chunk, members, part_rank, satisfied, turn
+from tests.support.reference.trees import can_be, chunk, members, part_rank, satisfied, turn
 from tests.support.reference.turns import (
     next_unit,
     over_capacity,
@@ -51,6 +51,7 @@ class Block:
     pods: list[Pod]
     more: rights.Asked
     rank: tuple[Any, ...]
+    asks: list[rights.Asked]
     is_whole: bool = False
 
 
@@ -172,7 +173,7 @@ def _comes_first(
     for block, amounts in _losses(blocks):
         for queue in cluster.way_up(block.queue):
             queue.allocated = [has - n for has, n in zip(queue.allocated, amounts, strict=True)]
-    ways = [(cluster.way_up(block.queue), block.more) for block in blocks]
+    ways = [(cluster.way_up(block.queue), asked) for block in blocks for asked in block.asks]
     ways = [(way, more) for way, more in ways if not any(_passes(it, more) for it in way)]
     answer = all(
         queue_rank(cluster, mine, [*asked]) < queue_rank(cluster, theirs, [*amounts])
@@ -236,14 +237,30 @@ def blocks_of(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
             continue
         lost: list[Pod] = []
         while not unit.owner and (some := _shed(unit.root)):
-            yield Block(units, unit.queue, some, _sum(some), unit_rank(unit, 2))
+            yield Block(units, unit.queue, some, _sum(some), unit_rank(unit, 2), [_sum(some)])
             lost += some
             for pod in some:
                 pod.state = "shed"
         at = unit_rank(unit, 1) if lost else min(unit_rank(one) for one in units)
         for pod in lost:
             pod.state = "there"
-        yield Block(units, unit.queue, pods, _sum([p for p in pods if p not in lost]), at, True)
+        more = _sum([p for p in pods if p not in lost])
+        is_plain = not unit.owner and isinstance(unit.root, Leaf)
+        asks = [more] if is_plain else [_first_of(one) for one in units if _there(one)]
+        yield Block(units, unit.queue, pods, more, at, asks, True)
+
+
+def _first_of(unit: Unit) -> rights.Asked:
+    """Return what a unit would ask for first of what it has; all, if that is not enough."""
+    if not _shed(unit.root):
+        return _sum(_there(unit))
+    kept = [(pod, pod.state) for pod in unit.pods]
+    for pod, state in kept:
+        pod.state = {"there": "waiting", "waiting": "other"}.get(state, state)
+    some = chunk(unit.root) if can_be(unit.root) else []
+    for pod, state in kept:
+        pod.state = state
+    return _sum(some or _there(unit))
 
 
 def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
