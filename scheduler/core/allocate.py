@@ -90,10 +90,12 @@ class Allocation:
             if len(self.admissions) == before or self._is_spent(max_units):
                 return
 
-    def turns(self, rows: Iterable[int], is_early: Callable[[int], bool] | None = None) -> Turns:
-        """Return the order in which some units have their turns; *early* queues come first."""
+    def turns(
+        self, rows: Iterable[int], lateness: Callable[[int, int], int] | None = None
+    ) -> Turns:
+        """Return the order in which some units have their turns, by the *lateness* of queues."""
         line = by_queue((self.snapshot.units[row].queue, self.next[row].key) for row in rows)
-        return Turns(self.snapshot.queues, self.keys.key, self._asked, line, is_early)
+        return Turns(self.snapshot.queues, self.keys.key, self._asked, line, lateness)
 
     def key(self, row: int, at: int) -> UnitKeyOf:
         """Return the place in its queue of a unit that stands so."""
@@ -169,7 +171,7 @@ class Allocation:
             if bar is not None and (parts or bar.verdict < Verdict.PODS_MISSING):
                 self._reject(row, bar.verdict, BarNumbers(bar.message), bar.wakes_on)
                 continue
-            if not parts:
+            if not parts or _is_slots_alone(unit, parts):
                 self._reject_for_members(row, unit)
                 continue
             self.next[row] = self._step(row, parts, _FRESH, standing(unit.tree))
@@ -180,7 +182,7 @@ class Allocation:
         """Give each unit a turn, and more to those that grow; return who failed."""
         failed = []
         first = len(self.admissions)
-        turns = self.turns(rows, is_early=self._promised.is_early if self._expect(rows) else None)
+        turns = self.turns(rows, self._promised.lateness if self._expect(rows) else None)
         while (row := turns.pop()) is not None:
             if self._is_spent(max_units):
                 self.untried += 1
@@ -324,6 +326,13 @@ def _bar_of_growth(unit: Unit, parts: Chunk, progress: Progress) -> Bar | None:
 
 def _existing(leaf: Leaf) -> int:
     return leaf.there + leaf.succeeded + len(leaf.waiting) + leaf.gated
+
+
+def _is_slots_alone(unit: Unit, parts: Chunk) -> bool:
+    """Say whether a unit of which nothing is there would take slots that nothing holds."""
+    if any(part.pods for part in parts):
+        return False
+    return not any(leaf.there for leaf in leaves_of(unit.tree))
 
 
 def _wants(unit: Unit) -> bool:

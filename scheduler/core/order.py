@@ -115,14 +115,14 @@ class Turns:
         key: Callable[[int, Amounts], QueueKey],
         asked: Callable[[int], Amounts],
         units: dict[int, list[UnitKeyOf]],
-        is_early: Callable[[int], bool] | None = None,
+        lateness: Callable[[int, int], int] | None = None,
     ) -> None:
         """Line up units, in order in each queue; *asked* is what one would take next.
 
-        The lists are given up. Queues come first that are *early*.
+        The lists are given up. Before all else counts the *lateness* of a queue, by its best unit.
         """
         self._key = key
-        self._is_early = is_early
+        self._lateness = lateness
         self._asked = asked
         self._parent = queues.parent
         self._units: Final = units
@@ -193,7 +193,7 @@ class Turns:
             best = self._queues[best][0][1]
         unit = self._units[best][0][-1]
         key = self._key(queue, self._asked(unit))
-        return (key if self._is_early is None else (not self._is_early(queue), *key)), queue
+        return (key if self._lateness is None else (self._lateness(queue, unit), *key)), queue
 
     def _settle(self, queue: int) -> None:
         """Set right the place of a queue, and of all above it."""

@@ -49,6 +49,12 @@ class Promised:
             self._waiting.remove(row)
             self._below.subtract(self._usage.paths[self._snapshot.units[row].queue])
 
-    def is_early(self, queue: int) -> bool:
-        """Say whether a queue comes before others: anybody below it was promised something."""
-        return self._below[queue] > 0
+    def lateness(self, queue: int, best: int) -> int:
+        """Return 0 for a queue whose best unit was promised something, 1 if others were, else 2.
+
+        Who was promised nothing comes early only as long as its queue has to, and is not to take
+        what other queues were promised.
+        """
+        if best in self._waiting:
+            return 0
+        return 1 if self._below[queue] > 0 else 2

@@ -66,6 +66,22 @@ def test_who_grows_after_a_failure_is_not_told_of_it() -> None:
     assert made.rejections == ()
 
 
+def test_slots_alone_are_taken_by_nobody() -> None:
+    """Nothing would hold them; who has a pod there takes them."""
+    build = Builder([Node()])
+    row = build.shape(shape(gpu=1))
+    later = Leaf("b", 2, later=2, later_shape=row)
+    build.unit(Group("", 1, (Leaf("a", 2, build.pods(1, shape(gpu=1))), later)))
+    build.lying(0, row)
+    there = Leaf("a", 2, there=1, pods=(1,))
+    build.unit(Group("", 1, (there, later)), is_kept=True)
+
+    made = plan(build.snapshot(), POLICIES)
+
+    assert [it.unit for it in made.decisions] == [1]
+    assert of(made, 0).verdict == Verdict.PODS_MISSING
+
+
 def test_nothing_is_bound_beside_slots_that_wait_for_room() -> None:
     """The slots were promised what is being released, and it is not there yet."""
     build = Builder([Node(gpu=3, used_gpu=3), Node(gpu=1)])

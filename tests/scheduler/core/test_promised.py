@@ -12,7 +12,7 @@ from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 
 POLICIES = choose(Choice())
-EIGHT = shape(gpu=8)
+ONE, EIGHT = shape(gpu=1), shape(gpu=8)
 PROMISED = replace(EIGHT, nominated=0)
 BESIDE = replace(EIGHT, nominated=3)
 
@@ -82,6 +82,31 @@ def gone() -> Builder:
     return builder
 
 
+def coveted() -> Builder:
+    """Let one of each queue be promised a node; before that of A somebody waits who wants both."""
+    queues = [Queue("a", "above"), Queue("b", "above"), Queue("above")]
+    builder = Builder([Node()] * 5, queues)
+    builder.runs([1], ONE, queue="a")
+    builder.runs([2, 4], EIGHT, queue="b")
+    builder.gang(1, BESIDE, queue="b")
+    builder.gang(2, EIGHT, queue="a", priority=60)
+    builder.gang(1, PROMISED, queue="a")
+    return builder
+
+
+def between() -> Builder:
+    """Let two of A be promised nodes, and one between them ask for both; less is of B."""
+    queues = [Queue("a", "above"), Queue("b", "above"), Queue("above")]
+    builder = Builder([Node()] * 5, queues)
+    builder.runs([1], ONE, queue="a")
+    builder.runs([2, 4], EIGHT, queue="b")
+    builder.gang(1, EIGHT, queue="b")
+    builder.gang(1, PROMISED, queue="a", priority=70)
+    builder.gang(2, EIGHT, queue="a", priority=60)
+    builder.gang(1, BESIDE, queue="a")
+    return builder
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -94,9 +119,11 @@ def gone() -> Builder:
         Case("but not before a larger priority", two(town(5), "a", priority=60), [2]),
         Case("who is before him in his queue goes first", beside(60), [4, 3]),
         Case("and nobody else of it", beside(50), [3, 2]),
+        Case("but not with what another queue was promised", coveted(), [2, 4]),
         Case("a gang that was promised half of it waits its turn", half(), [2]),
         Case("what comes on top was promised as well", both(), [3, 3]),
         Case("so do several of one queue, in turn", several(), [4, 3]),
+        Case("nobody of it is late while one of them waits", between(), [3, 5]),
         Case("another node will do where that is taken", gone(), [3]),
     ],
     ids=ids,

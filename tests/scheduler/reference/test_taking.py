@@ -92,7 +92,7 @@ def test_it_ends(first: int, nominations: Any) -> None:
 
 
 @pytest.mark.parametrize("nominations", ["drop", "keep"])
-@pytest.mark.parametrize("seed", [134, 739, 1243, 1325, 1352, 1420, 5039, 5202, 1470444])
+@pytest.mark.parametrize("seed", [134, 739, 1243, 1325, 1352, 1420, 5039, 5202, 1470444, 1705820])
 def test_it_ends_where_it_did_not(seed: int, nominations: Any) -> None:
     """By KAI's rules alone these go to and fro for ever."""
     assert late(seed, nominations) == [([], [])] * 3

@@ -9,7 +9,7 @@ from tests.support.reference.amounts import AXES
 from tests.support.reference.evicting import take_back
 from tests.support.reference.moving import move_all
 from tests.support.reference.placing import place
-from tests.support.reference.promised import is_early
+from tests.support.reference.promised import lateness
 from tests.support.reference.reading import read
 from tests.support.reference.shares import share_out
 from tests.support.reference.things import Cluster, Unit
@@ -70,7 +70,7 @@ def _round(cluster: Cluster, units: list[Unit], outcome: Outcome) -> list[Unit]:
     """Give turns until nobody is left; return who failed at last, with the verdict told."""
     playing, failed = list(units), []
     are_promised = any(is_promised(cluster, unit) for unit in units)
-    early = partial(is_early, cluster, playing) if are_promised else None
+    early = partial(lateness, cluster, playing) if are_promised else None
     while playing:
         unit = next_unit(cluster, playing, early)
         verdict = _attempt(cluster, unit)
@@ -115,7 +115,15 @@ def _at_once(cluster: Cluster, unit: Unit) -> str:
         return "Misconfigured"
     if not way or way[-1].parent:
         return "QueueMissing"
-    return "" if can_be(unit.root) else "PodsMissing"
+    return "" if can_be(unit.root) and not _is_slots_alone(unit) else "PodsMissing"
+
+
+def _is_slots_alone(unit: Unit) -> bool:
+    """Say whether a unit of which nothing is there would take slots and nothing else."""
+    if any(pod.state == "there" for pod in unit.pods):
+        return False
+    some = chunk(unit.root)
+    return bool(some) and all(pod.state == "later" for pod in some)
 
 
 def _misses_later_pods(unit: Unit) -> bool:

@@ -21,11 +21,11 @@ __all__ = [
     "unit_rank",
 ]
 
-Early: TypeAlias = Callable[[Queue], bool]
+Early: TypeAlias = Callable[[Queue, Unit], int]
 
 
 def next_unit(cluster: Cluster, units: list[Unit], early: Early | None = None) -> Unit:
-    """Return whose turn it is; queues come first that are *early*."""
+    """Return whose turn it is; before all else counts how *early* queues are."""
     tops = [queue for queue in cluster.queues.values() if not queue.parent]
     found = _best_of(cluster, tops, units, early)
     assert found is not None
@@ -56,7 +56,7 @@ def _best_of(
         unit = _best_below(cluster, queue, units, early)
         if unit is not None:
             rank = queue_rank(cluster, queue, _sum(chunk(unit.root)))
-            candidates.append(((early is not None and not early(queue), rank), unit))
+            candidates.append(((early(queue, unit) if early else 0, rank), unit))
     return min(candidates, key=lambda one: one[0])[1] if candidates else None
 
 
