@@ -82,12 +82,18 @@ def gone() -> Builder:
     return builder
 
 
-def coveted() -> Builder:
-    """Let one of each queue be promised a node; before that of A somebody waits who wants both."""
+def uneven() -> Builder:
+    """Return five nodes of which two are free; B has more than A, and as much is due to both."""
     queues = [Queue("a", "above"), Queue("b", "above"), Queue("above")]
     builder = Builder([Node()] * 5, queues)
     builder.runs([1], ONE, queue="a")
     builder.runs([2, 4], EIGHT, queue="b")
+    return builder
+
+
+def coveted() -> Builder:
+    """Let one of each queue be promised a node; before that of A somebody waits who wants both."""
+    builder = uneven()
     builder.gang(1, BESIDE, queue="b")
     builder.gang(2, EIGHT, queue="a", priority=60)
     builder.gang(1, PROMISED, queue="a")
@@ -95,11 +101,8 @@ def coveted() -> Builder:
 
 
 def between() -> Builder:
-    """Let two of A be promised nodes, and one between them ask for both; less is of B."""
-    queues = [Queue("a", "above"), Queue("b", "above"), Queue("above")]
-    builder = Builder([Node()] * 5, queues)
-    builder.runs([1], ONE, queue="a")
-    builder.runs([2, 4], EIGHT, queue="b")
+    """Let two of A be promised nodes, and one between them ask for both; one of B is smaller."""
+    builder = uneven()
     builder.gang(1, EIGHT, queue="b")
     builder.gang(1, PROMISED, queue="a", priority=70)
     builder.gang(2, EIGHT, queue="a", priority=60)
