@@ -330,9 +330,7 @@ def _existing(leaf: Leaf) -> int:
 
 def _is_slots_alone(unit: Unit, parts: Chunk) -> bool:
     """Say whether a unit of which nothing is there would take slots that nothing holds."""
-    if any(part.pods for part in parts):
-        return False
-    return not any(leaf.there for leaf in leaves_of(unit.tree))
+    return not unit.is_kept and not any(part.pods for part in parts)
 
 
 def _wants(unit: Unit) -> bool:
