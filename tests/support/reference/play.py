@@ -115,12 +115,13 @@ def _at_once(cluster: Cluster, unit: Unit) -> str:
         return "Misconfigured"
     if not way or way[-1].parent:
         return "QueueMissing"
-    return "" if can_be(unit.root) and not _is_slots_alone(unit) else "PodsMissing"
+    return "" if can_be(unit.root) and not _is_slots_alone(cluster, unit) else "PodsMissing"
 
 
-def _is_slots_alone(unit: Unit) -> bool:
-    """Say whether a unit of which nothing is there would take slots and nothing else."""
-    if any(pod.state == "there" for pod in unit.pods):
+def _is_slots_alone(cluster: Cluster, unit: Unit) -> bool:
+    """Say whether a unit of which nothing is there, or promised, would take slots alone."""
+    names = {machine.name for machine in cluster.machines}
+    if any(pod.state == "there" or pod.nominated in names for pod in unit.pods):
         return False
     some = chunk(unit.root)
     return bool(some) and all(pod.state == "later" for pod in some)
