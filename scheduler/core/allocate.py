@@ -30,8 +30,9 @@ from scheduler.core.decision import (
     Rejection,
     Stats,
 )
+from scheduler.core.held import Held
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Bar, Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
+from scheduler.core.model import NONE, Bar, Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
 from scheduler.core.numbers import node_numbers
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.place import Failure, Placer
@@ -73,22 +74,30 @@ class Allocation:
         self.next: Final = steps
         self._asked: Final = lambda row: steps[row].amounts  # no method: that would be a circle
         self._promised: Final = Promised(snapshot, self.usage)
+        self._held: Final = Held(snapshot, self.ledger)
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
         # Shapes for which there was no room, since the last admission; numbers if they are final.
-        self._hopeless: dict[tuple[int, ...], NodeNumbers | None] = {}
+        # By queue where something is set aside for units of it.
+        self._hopeless: dict[tuple[int, tuple[int, ...]], NodeNumbers | None] = {}
         self._attempts = 0
         self.untried = 0
 
     def run(self, max_units: int | None) -> None:
-        """Give turns, round after round; at most so many if there is a limit."""
+        """Give turns, round after round; at most so many if there is a limit.
+
+        In the first round is set aside what was promised; after it there may be more room.
+        """
         rows = list(self._line_up())
+        self._hold(rows)
+        is_last = not self._held
         while rows:
             before = len(self.admissions)
             rows = self._round(rows, max_units)
-            if len(self.admissions) == before or self._is_spent(max_units):
+            if self._is_spent(max_units) or (is_last and len(self.admissions) == before):
                 return
+            is_last = True
 
     def turns(
         self, rows: Iterable[int], lateness: Callable[[int, int], int] | None = None
@@ -194,8 +203,18 @@ class Allocation:
                 failed.append(row)
             elif self._goes_on(row):
                 self._expect([row])
+                self._hold([row])
                 turns.push(self.next[row].key)
         return failed
+
+    def _hold(self, rows: list[int]) -> None:
+        """Set aside what was promised to units that have no slots to go to."""
+        if self._promised:
+            self._held.hold(
+                (row, self.next[row].shapes)
+                for row in rows
+                if self._promised.holds(self.next[row].parts) and not self.has_slots(row)
+            )
 
     def _expect(self, rows: list[int]) -> bool:
         """Take note of those who were promised something; say whether there are any."""
@@ -207,30 +226,44 @@ class Allocation:
     def _try(self, row: int, *, is_final: bool, waits: bool = False) -> bool:
         unit = self.snapshot.units[row]
         parts, amounts, shapes, _ = self.next[row]
+        if self._held.let_go(row):
+            self.retry()
         refusal = self.refusal(self.usage, row)
         if refusal is not None:
             wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
             self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
             return False
-        progress = self.progress(row)
         has_slots = self.has_slots(row)
-        if not has_slots and self._is_known(shapes, is_final=is_final):
-            self._reject_for_nodes(row, self._hopeless[shapes])
+        wish = (unit.queue if self._held.has(unit.queue) else NONE, shapes)
+        if not has_slots and self._is_known(wish, is_final=is_final):
+            self._reject_for_nodes(row, self._hopeless[wish])
             return False
-        placed = self.placer.place(row, parts, progress, waits=waits)
+        placed = self._placed(row, parts, waits=waits)
         if isinstance(placed, Failure):
             numbers = self._numbers(placed, shapes, is_final=is_final)
+            self._held.put_back()
             if not has_slots:
-                self._hopeless[shapes] = numbers
+                self._hopeless[wish] = numbers
             self._reject_for_nodes(row, numbers)
             return False
+        self._held.put_back()
         self.usage.take(unit.queue, amounts, is_fixed=not unit.is_preemptible)
         self._admit(row, unit, placed)
         return True
 
-    def _is_known(self, shapes: tuple[int, ...], *, is_final: bool) -> bool:
+    def _placed(self, row: int, parts: Chunk, *, waits: bool) -> Admission | Failure:
+        """Place a unit; if need be where others of its queue were promised room."""
+        queue, progress = self.snapshot.units[row].queue, self.progress(row)
+        placed = self.placer.place(row, parts, progress, waits=waits)
+        if isinstance(placed, Failure) and self._held.has(queue):
+            self.ledger.roll_back(placed.checkpoint)
+            self._held.lift(queue)
+            placed = self.placer.place(row, parts, progress, waits=waits)
+        return placed
+
+    def _is_known(self, wish: tuple[int, tuple[int, ...]], *, is_final: bool) -> bool:
         """Say whether these found no room, nothing has changed since, and why is known if asked."""
-        return shapes in self._hopeless and not (is_final and self._hopeless[shapes] is None)
+        return wish in self._hopeless and not (is_final and self._hopeless[wish] is None)
 
     def _numbers(
         self, failure: Failure, shapes: tuple[int, ...], *, is_final: bool

@@ -66,6 +66,11 @@ class Ledger:
         self._write(Entry(node, shape, -1, is_now=True))
         self._write(Entry(node, shape, 1, is_now=False))
 
+    def set_aside(self, nodes: Ints, amounts: Ints) -> None:
+        """Let there be so much less room on nodes, or more if negative: nothing to roll back."""
+        np.subtract.at(self.room, nodes, amounts)
+        self.moves.extend(nodes.tolist())
+
     def roll_back(self, checkpoint: int) -> None:
         """Undo everything since a checkpoint."""
         while len(self._log) > checkpoint:

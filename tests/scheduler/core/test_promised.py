@@ -82,10 +82,10 @@ def gone() -> Builder:
     return builder
 
 
-def uneven() -> Builder:
-    """Return five nodes of which two are free; B has more than A, and as much is due to both."""
+def uneven(nodes: int) -> Builder:
+    """Return nodes, free but for three; B has more than A, and as much is due to both."""
     queues = [Queue("a", "above"), Queue("b", "above"), Queue("above")]
-    builder = Builder([Node()] * 5, queues)
+    builder = Builder([Node()] * nodes, queues)
     builder.runs([1], ONE, queue="a")
     builder.runs([2, 4], EIGHT, queue="b")
     return builder
@@ -93,7 +93,7 @@ def uneven() -> Builder:
 
 def coveted() -> Builder:
     """Let one of each queue be promised a node; before that of A somebody waits who wants both."""
-    builder = uneven()
+    builder = uneven(5)
     builder.gang(1, BESIDE, queue="b")
     builder.gang(2, EIGHT, queue="a", priority=60)
     builder.gang(1, PROMISED, queue="a")
@@ -101,12 +101,16 @@ def coveted() -> Builder:
 
 
 def between() -> Builder:
-    """Let two of A be promised nodes, and one between them ask for both; one of B is smaller."""
-    builder = uneven()
+    """Let two of A be promised nodes, and one between them want two more; one of B is smaller.
+
+    As much is due to both, for B wants more than there is.
+    """
+    builder = uneven(7)
     builder.gang(1, EIGHT, queue="b")
     builder.gang(1, PROMISED, queue="a", priority=70)
     builder.gang(2, EIGHT, queue="a", priority=60)
     builder.gang(1, BESIDE, queue="a")
+    builder.gang(9, EIGHT, queue="b")
     return builder
 
 
@@ -126,7 +130,7 @@ def between() -> Builder:
         Case("a gang that was promised half of it waits its turn", half(), [2]),
         Case("what comes on top was promised as well", both(), [3, 3]),
         Case("so do several of one queue, in turn", several(), [4, 3]),
-        Case("nobody of it is late while one of them waits", between(), [3, 5]),
+        Case("nobody of it is late while one of them waits", between(), [3, 4, 5]),
         Case("another node will do where that is taken", gone(), [3]),
     ],
     ids=ids,

@@ -7,7 +7,8 @@ scheduler, nor anything of the product that decides.
 
 from tests.support.reference.chance import random_cluster
 from tests.support.reference.chance_lent import lent_cluster
+from tests.support.reference.chance_promised import promised_cluster
 from tests.support.reference.evicting import TooMany
 from tests.support.reference.play import Outcome, allocate
 
-__all__ = ["Outcome", "TooMany", "allocate", "lent_cluster", "random_cluster"]
+__all__ = ["Outcome", "TooMany", "allocate", "lent_cluster", "promised_cluster", "random_cluster"]

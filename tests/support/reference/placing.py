@@ -106,5 +106,6 @@ def _verdict(pods: list[Pod], would: list[Machine]) -> str:
         needs = added(needs, pod.needs)
     room: Amounts = {}
     for machine in would:
-        room = added(room, added(machine.idle, machine.releasing))
+        here = added(machine.idle, machine.releasing)
+        room = added(room, {name: max(0, amount) for name, amount in here.items()})
     return "Fragmented" if fits(needs, room) else "NoCapacity"

@@ -9,7 +9,7 @@ from tests.support.reference.amounts import AXES
 from tests.support.reference.evicting import take_back
 from tests.support.reference.moving import move_all
 from tests.support.reference.placing import place
-from tests.support.reference.promised import lateness
+from tests.support.reference.promised import Held, lateness
 from tests.support.reference.reading import read
 from tests.support.reference.shares import share_out
 from tests.support.reference.things import Cluster, Unit
@@ -54,10 +54,12 @@ def allocate(
             outcome.unschedulable[unit.namespace, unit.name] = verdict
         elif not verdict and (unit.waits or _misses_later_pods(unit)):
             playing.append(unit)
-    before = -1
+    held = Held(cluster)
+    held.hold(playing)
+    before = -2 if held.of else -1  # another round, for there may be more room after this one
     while playing and len(outcome.order) > before:
-        before = len(outcome.order)
-        playing = _round(cluster, playing, outcome)
+        before = len(outcome.order) if before > -2 else -1
+        playing = _round(cluster, playing, outcome, held)
     _take_back(cluster, playing, outcome, then)
     for unit in cluster.units:
         if unit.has_strays:
@@ -66,14 +68,14 @@ def allocate(
     return outcome
 
 
-def _round(cluster: Cluster, units: list[Unit], outcome: Outcome) -> list[Unit]:
+def _round(cluster: Cluster, units: list[Unit], outcome: Outcome, held: Held) -> list[Unit]:
     """Give turns until nobody is left; return who failed at last, with the verdict told."""
     playing, failed = list(units), []
     are_promised = any(is_promised(cluster, unit) for unit in units)
     early = partial(lateness, cluster, playing) if are_promised else None
     while playing:
         unit = next_unit(cluster, playing, early)
-        verdict = _attempt(cluster, unit)
+        verdict = _turn(cluster, unit, held)
         if verdict:
             outcome.unschedulable[unit.namespace, unit.name] = verdict
             failed.append(unit)
@@ -83,6 +85,21 @@ def _round(cluster: Cluster, units: list[Unit], outcome: Outcome) -> list[Unit]:
         if verdict or not unit.waits:
             playing.remove(unit)
     return failed
+
+
+def _turn(cluster: Cluster, unit: Unit, held: Held) -> str:
+    """Try one chunk; if need be where others of the queue were promised room."""
+    held.let_go(unit)
+    verdict = _attempt(cluster, unit)
+    others = [one for one in held.of if one.queue == unit.queue]
+    if verdict and others:
+        for one in others:
+            held.let_go(one)
+        verdict = _attempt(cluster, unit)
+        held.hold(others)
+    if not verdict and unit.waits:
+        held.hold([unit])
+    return verdict
 
 
 def _take_back(
@@ -121,8 +138,9 @@ def _at_once(cluster: Cluster, unit: Unit) -> str:
 def _is_slots_alone(cluster: Cluster, unit: Unit) -> bool:
     """Say whether a unit of which nothing is there, or promised, would take slots alone."""
     names = {machine.name for machine in cluster.machines}
-    if any(pod.state == "there" or pod.nominated in names for pod in unit.pods):
-        return False
+    for pod in unit.pods:
+        if pod.state == "there" or (pod.state == "waiting" and pod.nominated in names):
+            return False
     some = chunk(unit.root)
     return bool(some) and all(pod.state == "later" for pod in some)
 

@@ -1,0 +1,105 @@
+"""Room that is held for who was promised it: who sees it, and who does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core.check import violations
+from scheduler.core.model import Cause, Leaf, Shape, Slot
+from scheduler.core.plan import plan
+from scheduler.policies.registry import Choice, choose
+from tests.support.case import Case, ids
+from tests.support.snapshots import Builder, Node, Queue, shape
+
+POLICIES = replace(choose(Choice()), actions=("allocate",))
+ONE, FOUR, EIGHT = shape(gpu=1), shape(gpu=4), shape(gpu=8)
+FULL = Node(used_gpu=8)
+ALMOST = Node(used_gpu=7)
+
+Got = list[tuple[int, list[int]]]  # units, and the nodes of each, in the order of their turns
+
+
+def promised(like: Shape, node: int) -> Shape:
+    """Return the shape of a pod that was promised a node."""
+    return replace(like, nominated=node)
+
+
+def town(*nodes: Node) -> Builder:
+    """Return nodes and two queues of which the first one comes first."""
+    return Builder(nodes, [Queue("first", priority=200), Queue("second")])
+
+
+def own(nodes: int) -> Builder:
+    """Let one be promised a node of these, unit 1, and before him in his queue one wait."""
+    builder = town(*[Node()] * nodes)
+    builder.gang(1, EIGHT, queue="first", priority=70)
+    builder.gang(1, promised(EIGHT, 0), queue="first")
+    return builder
+
+
+def across(*, can: bool = True) -> Builder:
+    """Let one of each queue be promised a node, units 1 and 3, and before each of them one wait.
+
+    Unit 0 would like the node of unit 3. Who *can* not has no right to what he wants.
+    """
+    builder = town(Node(), ALMOST, ALMOST)
+    builder.gang(1, EIGHT, queue="first", priority=70)
+    builder.gang(1, promised(ONE, 1), queue="first", is_preemptible=can)
+    builder.gang(1, ONE, queue="second", priority=70, is_preemptible=can)
+    builder.gang(1, promised(EIGHT, 0), queue="second", is_preemptible=can)
+    return builder
+
+
+def after_another(like: Shape, number: int) -> Builder:
+    """Let unit 0 find no room before unit 3 has its turn, in whose queue unit 4 was promised some.
+
+    Unit 1 wants more than its queue may count on, so that unit 2 is not next.
+    """
+    queues = [Queue("first", quota=16, priority=200), Queue("second", quota=8)]
+    builder = Builder([Node(), ALMOST, FULL], queues)
+    builder.gang(number, EIGHT, queue="first", priority=70)
+    builder.gang(3, EIGHT, queue="first", priority=60)
+    builder.gang(1, promised(like, 0 if like is EIGHT else 1), queue="first")
+    builder.gang(1, EIGHT, queue="second", priority=70)
+    builder.gang(1, promised(ONE if like is EIGHT else EIGHT, int(like is EIGHT)), queue="second")
+    return builder
+
+
+def slots() -> Builder:
+    """Let unit 3 have a slot, and its pod be promised the node of it; unit 0 fits beside it."""
+    builder = town(Node(used_gpu=4), ALMOST)
+    builder.gang(1, FOUR, queue="first", priority=70)
+    builder.gang(1, promised(ONE, 1), queue="first")
+    builder.gang(1, ONE, queue="second", priority=70, is_preemptible=False)
+    slot = Slot(0, builder.shape(FOUR), Cause.ANTICIPATED)
+    pods = builder.pods(1, promised(FOUR, 0))
+    builder.unit(Leaf("default", 1, pods, slots=(slot,)), queue="second", is_kept=True)
+    return builder
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("nobody of another queue sees it", across(), [(1, [1]), (2, [2]), (3, [0])]),
+        Case("it is for everybody whose owner had his turn in vain", across(can=False), [(0, [0])]),
+        Case("who comes before in the same queue may have it", own(1), [(0, [0])]),
+        Case("but not where there is other room", own(2), [(0, [1]), (1, [0])]),
+        Case(
+            "nor what another queue found no room in", after_another(ONE, 1), [(3, [0]), (2, [1])]
+        ),
+        Case(
+            "it is held again after a turn in vain", after_another(EIGHT, 2), [(4, [1]), (2, [0])]
+        ),
+        Case("beside slots nothing is held", slots(), [(0, [0]), (1, [1]), (3, [0])]),
+    ],
+    ids=ids,
+)
+def test_who_gets_which_node(case: Case[Builder, Got]) -> None:
+    """Whoever gets something, in order."""
+    snapshot = case.given.snapshot()
+
+    made = plan(snapshot, POLICIES)
+
+    got = [(one.unit, [it.node for it in one.binds]) for one in made.decisions]
+    assert got == case.want
+    assert list(violations(snapshot, made)) == []

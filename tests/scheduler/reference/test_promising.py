@@ -1,0 +1,86 @@
+"""Who was promised a node gets it, and otherwise only who comes before him in his own queue.
+
+TRAINER_KAI_SOAK_SEEDS says how many clusters, TRAINER_KAI_SOAK_BASE from which seed on.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from tests.scheduler.reference.agreement import difference, told
+from tests.support.reference import TooMany, allocate, promised_cluster
+from trainer_kai.cli.simulation import Options, simulate
+
+_SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
+_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
+_STEP: Final = max(60, _SEEDS // 50)
+_THEN: Final = ("reclaim", "preempt")
+_DEFAULT: Final = 50  # the priority of who names no class
+
+
+def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+    """Ask the product."""
+    return simulate(objects, Options(actions=("allocate", *_THEN)))
+
+
+@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+def test_reference_and_product_keep_promises_alike(first: int) -> None:
+    """Of clusters in which most of those who wait were promised something."""
+    kept = looked_at = 0
+    for seed in range(first, min(first + _STEP, _BASE + _SEEDS)):
+        objects = promised_cluster(Random(seed))
+        try:
+            decided = allocate(objects, then=_THEN)
+        except TooMany:
+            continue
+        looked_at += 1
+        kept += bool(decided.binds)
+        if difference(objects, play, _THEN):
+            pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
+    assert looked_at >= 0.5 * _STEP
+    assert _BASE or kept >= 0.3 * _STEP
+
+
+@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+@pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
+def test_what_was_taken_for_somebody_goes_to_nobody_of_another_queue(
+    first: int, victims: str
+) -> None:
+    """He is bound or promised something in the next plan, or somebody before him got something."""
+    options = Options(cycles=6, nominations="keep", victims=victims)
+    waited = 0
+    for seed in range(first, min(first + _STEP, _BASE + _SEEDS), 3):
+        objects = promised_cluster(Random(seed), as_before=True)
+        cycles = simulate(objects, options)["cycles"]
+        waited += any(cycle["nominations"] for cycle in cycles)
+        assert list(_robbed(objects, cycles)) == [], f"seed {seed}"
+    assert _BASE or waited >= 0.1 * _STEP
+
+
+def _robbed(
+    objects: Sequence[Mapping[str, Any]], cycles: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[int, str]]:
+    """Yield when and who lost what was promised, though nobody before him in his queue got it."""
+    priorities = {it["metadata"]["name"]: it["value"] for it in objects if "value" in it}
+    specs = {it["metadata"]["name"]: it["spec"] for it in objects if it["kind"] == "PodGroup"}
+    of = {
+        name: (spec["queue"], priorities.get(spec.get("priorityClassName", ""), _DEFAULT))
+        for name, spec in specs.items()
+    }
+    promised: set[str] = set()
+    for number, cycle in enumerate(cycles, start=1):
+        bound = {one["pod"] for one in cycle["binds"]}
+        again = {one["pod"] for one in cycle["nominations"]}
+        got = {of[_unit(pod)] for pod in bound | again}
+        for pod in promised - bound - again:
+            queue, priority = of[_unit(pod)]
+            if not any(other == queue and larger > priority for other, larger in got):
+                yield number, pod
+        promised = again
+
+
+def _unit(pod: str) -> str:
+    return pod.rsplit("-", 1)[0]
