@@ -24,9 +24,9 @@ from scheduler.core.decision import Plan
 from scheduler.core.model import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
-from scheduler.shell.garbage import settle, undisturbed
 from scheduler.state.state import State
 from scheduler.state.terms import Terms
+from trainer_kai.garbage import settle, undisturbed
 
 __all__ = ["main"]
 

@@ -33,6 +33,7 @@ from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.clock import SystemClock
+from trainer_kai.garbage import settle
 from trainer_kai.kube import loop
 from trainer_kai.log import configure, logger
 from trainer_kai.metrics import Metrics
@@ -360,6 +361,7 @@ async def _serve(server: str) -> None:
     async with AsyncExitStack() as stack:
         if server == "ours":
             ours = Server(_desk(), place, tls, SystemClock(), lambda: None)
+            settle()  # as the process does once it has read everything
             port = (await stack.enter_async_context(ours)).port
         else:
             port = await _echo(stack, tls)

@@ -9,6 +9,7 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
+from trainer_kai.garbage import settle
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError
@@ -51,7 +52,10 @@ class _Follower(NamedTuple):
         drop: Callable[[Key], None],
         listed: Callable[[], None] | None = None,
     ) -> None:
-        """Tell of one kind from now on; who is told that it was listed is not waited for."""
+        """Tell of one kind from now on; who is told that it was listed is not waited for.
+
+        What is waited for lives on from then: its garbage is gone before the first review.
+        """
         watch = Watch(self.client, target, self.seen)
 
         def change(it: Change[T]) -> None:
@@ -60,10 +64,14 @@ class _Follower(NamedTuple):
             else:
                 drop(it.key)
 
+        def read() -> None:
+            if not watch.synced:
+                settle()
+
         name = target.resource.plural
         if listed is None:
             self.health.needs(f"{name} listed", lambda: None if watch.synced else watch.missing())
-        self.run.start(f"watch {name}", lambda: watch.run(change, listed or (lambda: None)))
+        self.run.start(f"watch {name}", lambda: watch.run(change, listed or read))
 
 
 def follow(run: Runner, client: Client, cache: Cache, seen: Observed, health: Health) -> None:

@@ -21,7 +21,6 @@ from scheduler.core.model import Kind
 from scheduler.core.plan import Limits, plan
 from scheduler.core.policy import Policies
 from scheduler.shell.breaker import Breaker
-from scheduler.shell.garbage import undisturbed
 from scheduler.shell.verdicts import Told, read_told
 from scheduler.state.encode import Encoded
 from scheduler.state.leaving import Departures
@@ -32,6 +31,7 @@ from scheduler.state.terms import Stray
 from scheduler.state.unmade import Lack
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
+from trainer_kai.garbage import undisturbed
 from trainer_kai.metrics import Metrics
 
 __all__ = ["Beside", "Carries", "Cycle", "Reports"]

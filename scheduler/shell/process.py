@@ -10,7 +10,6 @@ from scheduler.shell.choice import choice_of, gpu_resources_of
 from scheduler.shell.cycle import Carries, Cycle
 from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
-from scheduler.shell.garbage import settle
 from scheduler.shell.permission import Carrying, Permissions
 from scheduler.shell.picture import picture
 from scheduler.shell.report import Reporter
@@ -21,6 +20,7 @@ from scheduler.state.live import Live
 from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
+from trainer_kai.garbage import settle
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events import Recorder
 from trainer_kai.kube.patience import cancel_all

@@ -1,0 +1,37 @@
+"""When Python may look for garbage, and when not."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from trainer_kai.garbage import settle, undisturbed
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Leave the process as it was."""
+    yield
+    gc.unfreeze()
+
+
+def test_what_is_known_is_not_looked_through_again() -> None:
+    """What was garbage by then is gone."""
+    circle: list[object] = []
+    circle.append(circle)
+    known: list[dict[str, str]] = [{} for _ in range(1000)]
+    was = gc.get_freeze_count()
+
+    del circle
+    settle()
+
+    assert gc.get_freeze_count() - was > len(known)
+    assert gc.collect() == 0
+
+
+def test_nothing_is_looked_for_meanwhile() -> None:
+    """Afterwards it is again."""
+    with undisturbed():
+        assert not gc.isenabled()
+
+    assert gc.isenabled()
