@@ -179,10 +179,10 @@ class Kin:
     @property
     def rank(self) -> int:
         """Return their place among the pods of a leaf; smaller comes first."""
-        if any(self.labels.get(name) in values for name, values in _LEADERS):
-            return -_UNRANKED - 1
         text = self.labels.get(TASK_PRIORITY, "")
-        return -int(text) if _NUMBER.fullmatch(text) else _UNRANKED
+        rank = -int(text) if _NUMBER.fullmatch(text) else _UNRANKED
+        leads = any(self.labels.get(name) in values for name, values in _LEADERS)
+        return rank - 3 * _UNRANKED if leads else rank  # before all others
 
     @property
     def asks_for_index(self) -> bool:

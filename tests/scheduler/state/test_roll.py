@@ -62,12 +62,12 @@ def test_who_has_something_of_a_node() -> None:
 
 
 def test_the_order_of_pods_in_a_leaf() -> None:
-    """Launchers first, then the larger number, then the older, then the smaller uid."""
+    """Launchers first; of them and of others the larger number, then the older, then the uid."""
     late = {"creationTimestamp": "2026-01-05T07:00:00Z"}
     early = {"creationTimestamp": "2026-01-05T06:00:00Z"}
     priority = "kai.scheduler/task-priority"
     found = encoded(
-        group("g", minMember=7),
+        group("g", minMember=8),
         pod("plain-b", "g", meta=late),
         pod("plain-a", "g", meta=late),
         pod("old", "g", meta=early),
@@ -75,10 +75,11 @@ def test_the_order_of_pods_in_a_leaf() -> None:
         pod("ten", "g", labels={priority: "10"}, meta=late),
         pod("none", "g", labels={priority: "many"}, meta={**late, "uid": "z"}),
         pod("head", "g", labels={"ray.io/node-type": "head"}, meta=late),
+        pod("next", "g", labels={"ray.io/node-type": "head", priority: "1"}, meta=late),
     )
 
     names = [found.pods[row].name for row in leaf_of(found, "g").waiting]
-    assert names == ["head", "ten", "five", "old", "plain-a", "plain-b", "none"]
+    assert names == ["next", "head", "ten", "five", "old", "plain-a", "plain-b", "none"]
 
 
 def test_units_are_rows_by_age_then_uid() -> None:
