@@ -12,6 +12,7 @@ from scheduler.core.chunks import (
     Chunk,
     Growth,
     Progress,
+    beyond,
     can_be_satisfied,
     chunk,
     has_later,
@@ -30,9 +31,9 @@ from scheduler.core.decision import (
     Rejection,
     Stats,
 )
-from scheduler.core.held import Held
+from scheduler.core.held import Held, Wish
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE, Bar, Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
+from scheduler.core.model import Bar, Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
 from scheduler.core.numbers import node_numbers
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.place import Failure, Placer
@@ -74,13 +75,13 @@ class Allocation:
         self.next: Final = steps
         self._asked: Final = lambda row: steps[row].amounts  # no method: that would be a circle
         self._promised: Final = Promised(snapshot, self.usage)
-        self._held: Final = Held(snapshot, self.ledger)
+        self._held: Final = Held(snapshot, self.ledger, self.usage)
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
         # Shapes for which there was no room, since the last admission; numbers if they are final.
-        # By queue where something is set aside for units of it.
-        self._hopeless: dict[tuple[int, tuple[int, ...]], NodeNumbers | None] = {}
+        # For those who may have something that is set aside by what it is.
+        self._hopeless: dict[tuple[Wish, tuple[int, ...]], NodeNumbers | None] = {}
         self._attempts = 0
         self.untried = 0
 
@@ -211,10 +212,18 @@ class Allocation:
         """Set aside what was promised to units that have no slots to go to."""
         if self._promised:
             self._held.hold(
-                (row, self.next[row].shapes)
+                (row, [self.next[row].shapes, *self._later_promises(row)])
                 for row in rows
                 if self._promised.holds(self.next[row].parts) and not self.has_slots(row)
             )
+
+    def _later_promises(self, row: int) -> Iterator[tuple[int, ...]]:
+        """Yield the shapes of pods of a unit that were promised something beyond its next chunk."""
+        tree, parts = self.snapshot.units[row].tree, self.next[row].parts
+        for pod in beyond(tree, parts, self.progress(row)):
+            shape = int(self.snapshot.pods.shape[pod])
+            if self._promised.is_one(shape):
+                yield (shape,)
 
     def _expect(self, rows: list[int]) -> bool:
         """Take note of those who were promised something; say whether there are any."""
@@ -229,12 +238,14 @@ class Allocation:
         if self._held.let_go(row):
             self.retry()
         refusal = self.refusal(self.usage, row)
+        if refusal is None and self._held:
+            refusal = self._held.refuses(row, lambda: self.refusal(self.usage, row))
         if refusal is not None:
             wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
             self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
             return False
         has_slots = self.has_slots(row)
-        wish = (unit.queue if self._held.has(unit.queue) else NONE, shapes)
+        wish = self._held.whose(row), shapes
         if not has_slots and self._is_known(wish, is_final=is_final):
             self._reject_for_nodes(row, self._hopeless[wish])
             return False
@@ -253,15 +264,15 @@ class Allocation:
 
     def _placed(self, row: int, parts: Chunk, *, waits: bool) -> Admission | Failure:
         """Place a unit; if need be where others of its queue were promised room."""
-        queue, progress = self.snapshot.units[row].queue, self.progress(row)
+        progress = self.progress(row)
         placed = self.placer.place(row, parts, progress, waits=waits)
-        if isinstance(placed, Failure) and self._held.has(queue):
+        if isinstance(placed, Failure) and self._held.may_lift(row):
             self.ledger.roll_back(placed.checkpoint)
-            self._held.lift(queue)
+            self._held.lift(row)
             placed = self.placer.place(row, parts, progress, waits=waits)
         return placed
 
-    def _is_known(self, wish: tuple[int, tuple[int, ...]], *, is_final: bool) -> bool:
+    def _is_known(self, wish: tuple[Wish, tuple[int, ...]], *, is_final: bool) -> bool:
         """Say whether these found no room, nothing has changed since, and why is known if asked."""
         return wish in self._hopeless and not (is_final and self._hopeless[wish] is None)
 

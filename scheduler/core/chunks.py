@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scheduler.core.model import Group, Leaf, Slot, Tree
+from scheduler.core.model import Group, Leaf, Slot, Tree, leaves_of
 
 __all__ = [
     "Chunk",
     "Growth",
     "Part",
     "Progress",
+    "beyond",
     "can_be_satisfied",
     "chunk",
     "has_later",
@@ -100,6 +101,15 @@ def chunk(tree: Tree, progress: Progress = _NOTHING) -> Chunk:
         part = _of_leaf(tree, progress)
         return (part,) if part else ()
     return tuple(_of_group(tree, progress))
+
+
+def beyond(tree: Tree, parts: Chunk, progress: Progress) -> Iterator[int]:
+    """Yield the waiting pods that a unit takes after a chunk, but for those that have slots."""
+    taken = {pod for part in parts for pod in part.pods}
+    for leaf in leaves_of(tree):
+        if not leaf.slots:
+            first = progress.pods.get(leaf.name, 0)
+            yield from (pod for pod in leaf.waiting[first:] if pod not in taken)
 
 
 def has_waiting(tree: Tree) -> bool:

@@ -34,7 +34,11 @@ class Promised:
         """Say whether each of these pods was promised a node; there must be some."""
         shape = self._snapshot.pods.shape
         pods = [pod for part in parts for pod in part.pods]
-        return bool(pods) and all(int(shape[pod]) in self._shapes for pod in pods)
+        return bool(pods) and all(self.is_one(int(shape[pod])) for pod in pods)
+
+    def is_one(self, shape: int) -> bool:
+        """Say whether pods of a shape were promised a node."""
+        return shape in self._shapes
 
     def expect(self, rows: Iterable[int]) -> bool:
         """Take note of some who were promised something, and are to have their turns; if any."""

@@ -30,6 +30,24 @@ class Usage:
         other.quota, other.limit, other.paths = self.quota, self.limit, self.paths
         return other
 
+    def empty(self) -> "Usage":
+        """Return one of the same queues in which nobody has anything."""
+        other = self.copy()
+        for row in (*other.allocated, *other.fixed):
+            row[:] = 0, 0, 0
+        return other
+
+    def add(self, queues: Sequence[int], other: "Usage", sign: int) -> None:
+        """Count what some queues have elsewhere as well, or, with sign -1, no more."""
+        for q in queues:
+            for mine, theirs in (
+                (self.allocated[q], other.allocated[q]),
+                (self.fixed[q], other.fixed[q]),
+            ):
+                mine[0] += sign * theirs[0]
+                mine[1] += sign * theirs[1]
+                mine[2] += sign * theirs[2]
+
     def take(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:
         """Charge a queue and all above it."""
         cpu, memory, gpu = amounts

@@ -1,11 +1,12 @@
 """Room that is held for who was promised it: who sees it, and who does not."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduler.core.check import violations
-from scheduler.core.model import Cause, Leaf, Shape, Slot
+from scheduler.core.model import UNBOUND, Cause, Leaf, Shape, Slot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
@@ -65,6 +66,45 @@ def after_another(like: Shape, number: int) -> Builder:
     return builder
 
 
+def taken_beside(*, limit: int = UNBOUND, can: bool = True) -> Builder:
+    """Let units 1 and 3 be promised halves of two nodes, and unit 2 want a half as well.
+
+    Above both queues is one that may have both halves and no more.
+    """
+    queues = [
+        Queue("first", "above", quota=8, priority=200),
+        Queue("second", "above", quota=8),
+        Queue("above", quota=8, limit=limit),
+    ]
+    builder = Builder([Node(), Node()], queues)
+    for queue, node in (("second", 1), ("first", 0)):
+        want = EIGHT if queue == "second" else FOUR
+        builder.gang(1, want, queue=queue, priority=70, is_preemptible=can)
+        builder.gang(1, promised(FOUR, node), queue=queue, is_preemptible=can)
+    return builder
+
+
+def more_of_it() -> Builder:
+    """Let unit 1 be promised two halves of a node, of which it needs one; unit 2 wants one.
+
+    Both have one before them in their queues: unit 0 finds no room, unit 2 some of unit 3.
+    """
+    builder = Builder([Node(used_gpu=4), Node()], [Queue("a", quota=8), Queue("b", priority=200)])
+    builder.gang(2, EIGHT, queue="a", priority=70)
+    builder.gang(2, promised(FOUR, 1), queue="a", minimum=1)
+    builder.gang(1, FOUR, queue="b", priority=70)
+    builder.gang(1, promised(FOUR, 0), queue="b")
+    return builder
+
+
+def before(**more: Any) -> Builder:
+    """Let unit 1 be promised a node, and one of its queue come before it, who could not take it."""
+    builder = Builder([Node()], [Queue("first", quota=8)])
+    builder.gang(1, EIGHT, queue="first", priority=70, **more.get("he", {}))
+    builder.gang(1, promised(EIGHT, 0), queue="first", **more.get("other", {}))
+    return builder
+
+
 def slots() -> Builder:
     """Let unit 3 have a slot, and its pod be promised the node of it; unit 0 fits beside it."""
     builder = town(Node(used_gpu=4), ALMOST)
@@ -84,6 +124,11 @@ def slots() -> Builder:
         Case("it is for everybody whose owner had his turn in vain", across(can=False), [(0, [0])]),
         Case("who comes before in the same queue may have it", own(1), [(0, [0])]),
         Case("but not where there is other room", own(2), [(0, [1]), (1, [0])]),
+        Case("nor if he may not preempt yet", before(he={"patient_until": 10}), [(1, [0])]),
+        Case("nor from whom he may not", before(other={"is_preemptible": False}), [(1, [0])]),
+        Case("a limit is held as well", taken_beside(limit=8), [(2, [0]), (1, [1])]),
+        Case("so is a quota", taken_beside(can=False), [(3, [0]), (1, [1])]),
+        Case("and what is beyond the next chunk", more_of_it(), [(2, [0]), (1, [1]), (1, [1])]),
         Case(
             "nor what another queue found no room in", after_another(ONE, 1), [(3, [0]), (2, [1])]
         ),

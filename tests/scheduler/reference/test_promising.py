@@ -18,6 +18,7 @@ _SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
 _BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
 _STEP: Final = max(60, _SEEDS // 50)
 _THEN: Final = ("reclaim", "preempt")
+_BOUNDS: Final = ("ExceedsLimit", "NonPreemptibleOverQuota")
 _DEFAULT: Final = 50  # the priority of who names no class
 
 
@@ -63,23 +64,27 @@ def test_what_was_taken_for_somebody_goes_to_nobody_of_another_queue(
 def _robbed(
     objects: Sequence[Mapping[str, Any]], cycles: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[int, str]]:
-    """Yield when and who lost what was promised, though nobody before him in his queue got it."""
+    """Yield when and who lost what was promised, though nobody before him in his queue has it.
+
+    That is his room; or, where a bound of the queue is in his way, anything.
+    """
     priorities = {it["metadata"]["name"]: it["value"] for it in objects if "value" in it}
     specs = {it["metadata"]["name"]: it["spec"] for it in objects if it["kind"] == "PodGroup"}
     of = {
         name: (spec["queue"], priorities.get(spec.get("priorityClassName", ""), _DEFAULT))
         for name, spec in specs.items()
     }
-    promised: set[str] = set()
+    promised: dict[str, str] = {}
     for number, cycle in enumerate(cycles, start=1):
-        bound = {one["pod"] for one in cycle["binds"]}
-        again = {one["pod"] for one in cycle["nominations"]}
-        got = {of[_unit(pod)] for pod in bound | again}
-        for pod in promised - bound - again:
+        got = {one["pod"]: one["node"] for one in (*cycle["binds"], *cycle["nominations"])}
+        refused = {it["podGroup"] for it in cycle["unschedulable"] if it["reason"] in _BOUNDS}
+        for pod in promised.keys() - got.keys():
             queue, priority = of[_unit(pod)]
-            if not any(other == queue and larger > priority for other, larger in got):
+            nodes = {node for one, node in promised.items() if _unit(one) == _unit(pod)}
+            takers = [of[_unit(it)] for it in got if got[it] in nodes or _unit(pod) in refused]
+            if not any(other == queue and larger > priority for other, larger in takers):
                 yield number, pod
-        promised = again
+        promised = {one["pod"]: one["node"] for one in cycle["nominations"]}
 
 
 def _unit(pod: str) -> str:

@@ -90,12 +90,12 @@ def _round(cluster: Cluster, units: list[Unit], outcome: Outcome, held: Held) ->
 def _turn(cluster: Cluster, unit: Unit, held: Held) -> str:
     """Try one chunk; if need be where others of the queue were promised room."""
     held.let_go(unit)
-    verdict = _attempt(cluster, unit)
-    others = [one for one in held.of if one.queue == unit.queue]
+    verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
+    others = held.may_have(unit)
     if verdict and others:
         for one in others:
             held.let_go(one)
-        verdict = _attempt(cluster, unit)
+        verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
         held.hold(others)
     if not verdict and unit.waits:
         held.hold([unit])

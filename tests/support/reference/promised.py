@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from tests.support.reference.amounts import Amounts, added, fits, subtracted
-from tests.support.reference.things import Cluster, Machine, Queue, Unit
-from tests.support.reference.trees import chunk
-from tests.support.reference.turns import is_promised
+from tests.support.reference.amounts import added, fits, subtracted
+from tests.support.reference.things import Cluster, Machine, Pod, Queue, Unit
+from tests.support.reference.trees import chunk, turn
+from tests.support.reference.turns import is_promised, over_capacity
 
 __all__ = ["Held", "lateness"]
 
@@ -19,30 +19,78 @@ def lateness(cluster: Cluster, units: list[Unit], queue: Queue, best: Unit) -> i
 
 
 class Held:
-    """Room that is held for units until their turn: what is released there is less by it."""
+    """What is held for units until their turn: what is released there is less by it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.of: dict[Unit, list[tuple[Machine, Amounts]]] = {}
+        self.of: dict[Unit, list[tuple[Machine, Pod]]] = {}
         self._cluster = cluster
 
     def hold(self, units: Iterable[Unit]) -> None:
-        """Hold for each unit what it was promised, if all of it is there, for the oldest first."""
-        at = {machine.name: machine for machine in self._cluster.machines}
+        """Hold what units were promised, for the oldest first: what they take next, then the rest.
+
+        Of what a unit takes next all must be there.
+        """
         for unit in sorted(units, key=lambda it: (it.created, it.uid)):
             if not is_promised(self._cluster, unit):
                 continue
-            self.of[unit] = []
-            for pod in chunk(unit.root):
-                if pod.later:
-                    continue
-                machine = at[pod.nominated]
-                if not fits(pod.needs, machine.idle, machine.releasing):
-                    self.let_go(unit)
-                    break
-                machine.releasing = subtracted(machine.releasing, pod.needs)
-                self.of[unit].append((machine, pod.needs))
+            first = [pod for pod in chunk(unit.root) if not pod.later]
+            some = self._held(first)
+            for pod in _waiting(unit):
+                if pod not in first:
+                    some += self._held([pod])
+            if some:
+                self.of[unit] = some
 
     def let_go(self, unit: Unit) -> None:
         """Hold nothing for a unit."""
-        for machine, needs in self.of.pop(unit, []):
-            machine.releasing = added(machine.releasing, needs)
+        self._undo(self.of.pop(unit, []))
+
+    def may_have(self, unit: Unit) -> list[Unit]:
+        """Return those whose room a unit may have: it could preempt them at once."""
+        return [
+            one
+            for one in self.of
+            if one.queue == unit.queue
+            and one.priority < unit.priority
+            and one.preemptible
+            and not unit.patient
+        ]
+
+    def over_capacity(self, unit: Unit, pods: list[Pod]) -> str:
+        """Ask for bounds as if everybody had what is held for him, but for whom it may be had."""
+        others = [
+            (one, pod)
+            for one, held in self.of.items()
+            if one not in self.may_have(unit)
+            for _, pod in held
+        ]
+        queues = [(it, [*it.allocated], [*it.fixed]) for it in self._cluster.queues.values()]
+        for one, pod in others:
+            self._cluster.hold(one, pod)
+        verdict = over_capacity(self._cluster, unit, pods)
+        for queue, allocated, fixed in queues:
+            queue.allocated, queue.fixed = allocated, fixed
+        return verdict
+
+    def _held(self, pods: list[Pod]) -> list[tuple[Machine, Pod]]:
+        """Hold the room of all of these pods, or of none."""
+        at = {machine.name: machine for machine in self._cluster.machines}
+        some: list[tuple[Machine, Pod]] = []
+        for pod in pods:
+            machine = at.get(pod.nominated)
+            if machine is None or not fits(pod.needs, machine.idle, machine.releasing):
+                self._undo(some)
+                return []
+            machine.releasing = subtracted(machine.releasing, pod.needs)
+            some.append((machine, pod))
+        return some
+
+    def _undo(self, some: list[tuple[Machine, Pod]]) -> None:
+        for machine, pod in some:
+            machine.releasing = added(machine.releasing, pod.needs)
+
+
+def _waiting(unit: Unit) -> list[Pod]:
+    return [
+        pod for leaf in unit.leaves for pod in sorted(leaf.pods, key=turn) if pod.state == "waiting"
+    ]
