@@ -44,6 +44,12 @@ def test_reference_and_product_take_alike(first: int, timed: bool) -> None:
     assert _BASE or timed or evicting >= 0.05 * _STEP
 
 
+def test_they_take_alike_where_they_did_not() -> None:
+    """Who lost a pod and could have room without it has no turn before others for that."""
+    objects = random_cluster(Random(3110000), crowded=True)
+    assert difference(objects, play, _THEN) == ""
+
+
 @pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS // 4, _STEP))
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_they_take_alike_whatever_is_chosen(first: int, victims: str) -> None:

@@ -61,24 +61,28 @@ def take_back(
     """Yield who gets room by which action, and the pods that have to go for it."""
     taken: set[Unit] = set()
     losers: set[Unit] = set()
-    before = [unit for unit, verdict in verdicts.items() if verdict != "PodsMissing"]
+    # What somebody asks for that has lost something since is what it asked for before (rule 32).
+    before = [
+        (turn_rank(cluster, unit), unit, _sum(chunk(unit.root)))
+        for unit, verdict in verdicts.items()
+        if verdict != "PodsMissing"
+    ]
     for action in actions:
         left = [unit for unit, verdict in verdicts.items() if verdict in _CURABLE]
         while left := [unit for unit in left if unit not in losers]:
             unit = next_unit(cluster, left)
             left.remove(unit)
+            mine = turn_rank(cluster, unit)
             ahead = [
-                chunk(one.root)
-                for one in before
-                if one in verdicts
-                and one.queue == unit.queue
-                and turn_rank(cluster, one) < turn_rank(cluster, unit)
+                asked
+                for rank, one, asked in before
+                if one in verdicts and one.queue == unit.queue and rank < mine
             ]
-            asks = [_sum(pods) for pods in [chunk(unit.root), *ahead]]
+            asks = [_sum(chunk(unit.root)), *ahead]
             gone = _claim(cluster, unit, action, asks, is_later=bool(losers), spared=taken)
             if gone is not None:
                 taken.add(unit)
-                before = [one for one in before if one is not unit]
+                before = [one for one in before if one[1] is not unit]
                 losers.update(_owners(cluster, gone))
                 yield unit, action, gone
 
