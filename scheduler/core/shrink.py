@@ -2,7 +2,8 @@
 
 What comes on top of a minimum goes pod by pod, and then whole children that are not needed. Of a
 group's children only the one that lost something changes its place, and one that has nothing to
-spare never will again: so nothing is sorted anew, and a step costs what it takes.
+spare never will again: so nothing is sorted anew, and a step costs what it takes. Who takes a child
+takes with it what it could spare and lost before: else that is left, and too few to be of any use.
 """
 
 import heapq
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from scheduler.core.chunks import members_of
-from scheduler.core.model import Group, Leaf, Tree
+from scheduler.core.model import Group, Leaf, Tree, leaves_of
 
 __all__ = ["steps"]
 
@@ -18,7 +19,7 @@ Pods: TypeAlias = tuple[int, ...]
 
 
 def steps(tree: Tree) -> Iterator[Pods]:
-    """Yield the pods that a unit loses one after another, while it can spare some."""
+    """Yield what a unit loses one after another while it can spare some; of a child all it had."""
     left = _left_of(tree)
     while pods := left.step():
         yield pods
@@ -31,6 +32,7 @@ class _LeafLeft:
         self.minimum: Final = leaf.minimum
         self.name: Final = leaf.name
         self.members = members_of(leaf)
+        self.pods: Final = leaf.pods
         self._pods: Final = [*leaf.pods]
 
     def step(self) -> Pods:
@@ -54,6 +56,7 @@ class _GroupLeft:
     def __init__(self, group: Group) -> None:
         self.minimum: Final = group.minimum
         self.name: Final = group.name
+        self.pods: Final[Pods] = tuple(pod for leaf in leaves_of(group) for pod in leaf.pods)
         self._children: Final = [_left_of(child) for child in group.children]
         self.members = sum(map(_is_satisfied, self._children))
         self._by_name: Final = sorted(self._children, key=lambda it: it.name, reverse=True)
@@ -86,10 +89,10 @@ class _GroupLeft:
             self._may_go = iter([self._by_name[i] for i in order])
         while self.members > self.minimum and (child := next(self._may_go, None)):
             was = _is_satisfied(child)
-            pods = child.rest()
+            is_any = bool(child.rest())
             self.members -= was - _is_satisfied(child)
-            if pods:
-                return pods
+            if is_any:
+                return child.pods
         return ()
 
     def _place(self, i: int) -> tuple[bool, bool, float, int]:

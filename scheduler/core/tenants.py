@@ -1,7 +1,8 @@
 """What units have on nodes, and in which blocks they could lose it.
 
 A bundle has one block: all that its units have. Any other unit has one for each step by which it
-can shrink, and at last one of all it has: who loses that has lost the others with it.
+can shrink, and at last one of all it has. Who loses that has lost the others with it, and who loses
+a child of a group what that could spare: blocks are *inside* others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -62,7 +63,9 @@ class Tenants:
         self._shrink: Final = shrink
         self.blocks: Final[list[Block]] = []
         self.members: Final[list[Collection[Member]]] = []
-        self._left: Final[dict[int, dict[Member, None]]] = {}  # members of who can shrink
+        self._left: Final[dict[int, dict[Member, None]]] = {}  # members, where some are inside
+        self._around: Final[dict[int, int]] = {}  # the next block that others are inside
+        self._inside: Final[dict[int, set[int]]] = {}
         self._totals: Final[list[Amounts]] = []  # of all members
         self.units: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
@@ -103,20 +106,31 @@ class Tenants:
             gone = blocks.copy()
             blocks.clear()
             return gone
-        whole = blocks[0]
-        self._cut(whole, block)
-        gone = [block] if self._left[whole] else [block, whole]
+        gone = [*self._all_inside(block)]
+        around = block
+        if block in self._around:
+            self._inside[self._around[block]].remove(block)
+        while (around := self._around.get(around, NONE)) != NONE:
+            self._cut(around, block)
+            if not self._left[around]:
+                gone.append(around)
         for one in gone:
             blocks.remove(one)
         return gone
 
-    def _cut(self, whole: int, step: int) -> None:
-        """Let a unit have less, of which a step is lost."""
+    def _all_inside(self, block: int) -> Iterator[int]:
+        """Yield a block, and those inside that are still there."""
+        yield block
+        for one in self._inside.get(block, ()):
+            yield from self._all_inside(one)
+
+    def _cut(self, around: int, step: int) -> None:
+        """Let a block have less, of which a step is lost."""
         for member in self.members[step]:
-            del self._left[whole][member]
-        cpu, memory, gpu = self._totals[whole]
+            del self._left[around][member]
+        cpu, memory, gpu = self._totals[around]
         less = self._totals[step]
-        self._totals[whole] = cpu - less[0], memory - less[1], gpu - less[2]
+        self._totals[around] = cpu - less[0], memory - less[1], gpu - less[2]
 
     def _add(self, rows: Rows) -> None:
         found = tuple([member for row in rows for member in self._of_unit(row)])
@@ -127,7 +141,7 @@ class Tenants:
         at = standing(unit.tree)
         may_shrink = self._shrink and not unit.bundle and (at > 0 or isinstance(unit.tree, Group))
         steps = list(_steps(unit, found)) if may_shrink else []
-        key = min([self._key_of(row, 0 if steps else at) for row in rows])
+        key = min([self._key_of(row, min(at, 0) if steps else at) for row in rows])
         whole = len(self.blocks)
         blocks = [*range(whole, whole + len(steps) + 1)]
         self._of.update(dict.fromkeys(rows, blocks))
@@ -136,11 +150,23 @@ class Tenants:
             return
         spared = {it for lost in steps for it in lost}
         self._put(rows, key, [it for it in found if it not in spared], is_whole=True)
-        self.members[whole] = self._left[whole] = dict.fromkeys(found)
-        self._totals[whole] = amounts_of(self._snapshot.shapes, found)
         key = self._key_of(first, 1)
-        for lost in reversed(steps):  # in line the last one is the first
+        for lost in reversed(_beyond(steps)):  # in line the last one is the first
             self._put(rows, key, lost, is_whole=False)
+        self._enclose([*reversed(blocks)], [*steps, found])
+
+    def _enclose(self, blocks: Sequence[int], having: Sequence[Members]) -> None:
+        """Let blocks have what others have, that are inside: of these each is before it."""
+        last: dict[Member, int] = {}  # the last block that has it
+        for block, members in zip(blocks, having, strict=True):
+            inside = {last[it]: None for it in members if it in last}
+            last.update(dict.fromkeys(members, block))
+            if not inside:
+                continue
+            self._around.update(dict.fromkeys(inside, block))
+            self._inside[block] = {*inside}
+            self.members[block] = self._left[block] = dict.fromkeys(members)
+            self._totals[block] = amounts_of(self._snapshot.shapes, members)
 
     def _put(
         self, rows: Rows, key: UnitKeyOf, members: Collection[Member], *, is_whole: bool
@@ -156,11 +182,15 @@ class Tenants:
         self.is_whole.append(is_whole)
 
     def _asks(self, row: int) -> Amounts:
-        """Return what a unit would ask for first of what it has; all, if that is not enough."""
-        tree, snapshot = self._snapshot.units[row].tree, self._snapshot
-        some = chunk(_without(tree)) if next(steps(tree), None) else ()
+        """Return what a unit would ask for first of what it has; or else what it cannot spare."""
+        unit, snapshot = self._snapshot.units[row], self._snapshot
+        tree, found = unit.tree, self._of_unit(row)
+        if next(steps(tree), None) is None:
+            return amounts_of(snapshot.shapes, found)
+        some = chunk(_without(tree))
         if not some:
-            return amounts_of(snapshot.shapes, self._of_unit(row))
+            spared = {member for lost in _steps(unit, found) for member in lost}
+            return amounts_of(snapshot.shapes, [it for it in found if it not in spared])
         asked = [
             Member(NONE, NONE, shape)
             for leaf, pods, later in some
@@ -212,13 +242,23 @@ def amounts_of(shapes: Sequence[Shape], members: Iterable[Member]) -> Amounts:
 def _steps(unit: Unit, members: Iterable[Member]) -> Iterator[Members]:
     """Yield what a unit loses step by step, before it loses all: slots alone nobody keeps."""
     by_pod = {member.pod: member for member in members}
-    left = sum(pod >= 0 for pod in by_pod)
-    has_slots = left < len(by_pod)
+    left = {pod for pod in by_pod if pod >= 0}
+    has_slots = len(left) < len(by_pod)
     for pods in steps(unit.tree):
-        left -= len(pods)
+        left.difference_update(pods)
         if has_slots and not left:
             return
         yield tuple([by_pod[pod] for pod in pods])
+
+
+def _beyond(steps: Iterable[Members]) -> list[Members]:
+    """Return what is lost by each of some steps that was not by one before it."""
+    lost: set[Member] = set()
+    found = []
+    for members in steps:
+        found.append(tuple([it for it in members if it not in lost]))
+        lost.update(members)
+    return found
 
 
 def members_of(snapshot: Snapshot) -> Callable[[int], Members]:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from trainer_kai.garbage import undisturbed
+
 __all__ = ["work"]
 
 
@@ -19,9 +21,10 @@ def work(call: Callable[[], object]) -> int:
         return seen
 
     before = sys.gettrace()
-    sys.settrace(seen)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
+    with undisturbed():  # what others left to be cleared away is not the work of this call
+        sys.settrace(seen)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
     return count

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from scheduler.state.cluster import Cluster
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import SELECTED_NODE
 from trainer_kai.api.pod import Pod, PodStatus
 from trainer_kai.api.share import on_node, without_node
@@ -19,6 +19,7 @@ from trainer_kai.cli.objects import with_devices
 __all__ = ["Binding", "finish", "is_over", "settle"]
 
 _OVER = frozenset({"Succeeded", "Failed"})
+_SCHEDULED = "PodScheduled"
 
 
 class Binding(NamedTuple):
@@ -48,7 +49,13 @@ def settle(
     """
     for bind in binds:
         pod = cluster.pods[bind.pod]
-        status = replace(pod.status, phase="Running", nominated_node_name="")
+        others = [it for it in pod.status.conditions if it.type != _SCHEDULED]
+        now_there = Condition(type=_SCHEDULED, status="True", last_transition_time=now)
+        status = PodStatus(
+            phase="Running",
+            conditions=(*others, now_there),
+            resource_claim_statuses=pod.status.resource_claim_statuses,
+        )
         placed = replace(pod, spec=on_node(pod.spec, bind.node), status=status)
         cluster.pods[bind.pod] = with_devices(placed, bind.devices)
         _take_claims(cluster, pod, bind.node)

@@ -1,6 +1,7 @@
 """What a unit loses step by step: as it is said in plain words, and without sorting anew."""
 
 import itertools
+from collections import ChainMap
 
 import pytest
 from hypothesis import given
@@ -70,28 +71,37 @@ def place(tree: Tree) -> tuple[bool, bool, float, str]:
     return True, True, float(members), tree.name
 
 
-def next_of(tree: Tree) -> tuple[int, ...]:
-    """Return what goes next: rule 35, word by word."""
+def next_of(tree: Tree) -> tuple[str, tuple[int, ...]]:
+    """Return what goes next, and of which child it is all there is: rule 35, word by word."""
     if isinstance(tree, Leaf):
-        return tree.pods[-1:] if members_of(tree) > tree.minimum else ()
+        return "", tree.pods[-1:] if members_of(tree) > tree.minimum else ()
     children = sorted(tree.children, key=place, reverse=True)
     satisfied = [child for child in children if is_satisfied(child)]
     for child in satisfied:
-        if pods := next_of(child):
-            return pods
+        name, pods = next_of(child)
+        if pods:
+            return name, pods
     if len(satisfied) <= tree.minimum:
-        return ()
-    return next((pods for child in children if (pods := pods_of(child))), ())
+        return "", ()
+    return next(((child.name, pods) for child in children if (pods := pods_of(child))), ("", ()))
+
+
+def by_name(tree: Tree) -> dict[str, tuple[int, ...]]:
+    """Return the pods of a tree and of all below it."""
+    below = [] if isinstance(tree, Leaf) else map(by_name, tree.children)
+    return dict(ChainMap({tree.name: pods_of(tree)}, *below))
 
 
 @given(trees())
 def test_each_step_is_what_the_rule_says(tree: Tree) -> None:
-    """Until nothing can be spared."""
+    """Until nothing can be spared; a child goes with what it could spare before."""
     gone: frozenset[int] = frozenset()
+    every = by_name(tree)
     for pods in steps(tree):
-        assert pods == next_of(smaller(tree, gone))
+        name, new = next_of(smaller(tree, gone))
+        assert pods == every.get(name, new)
         gone |= {*pods}
-    assert next_of(smaller(tree, gone)) == ()
+    assert next_of(smaller(tree, gone)) == ("", ())
 
 
 def leaves(count: int) -> Builder:

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.check import violations
 from scheduler.core.decision import Action, Eviction, Plan
-from scheduler.core.model import NONE, Snapshot, leaves_of
+from scheduler.core.model import NONE, Budgets, Snapshot, leaves_of
 from scheduler.core.plan import Limits, plan
 from scheduler.core.stale import is_stale
 from scheduler.policies.registry import Choice, choose
@@ -136,3 +136,11 @@ def test_what_is_broken_is_told(case: Case[tuple[Builder, Evictions], str]) -> N
     found = list(violations(snapshot, replace(made, evictions=(change(one),))))
 
     assert any(case.want in it for it in found)
+
+
+def test_a_budget_does_not_hold_who_is_stale() -> None:
+    """It is of no use to anybody as it is."""
+    snapshot = short(cluster()).snapshot(budgets=Budgets(("ns/b",), (0,), ((0,),), (0, 0)))
+    answer = plan(snapshot, POLICIES)
+    assert told(answer) == GOES
+    assert list(violations(snapshot, answer)) == []

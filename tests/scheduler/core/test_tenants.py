@@ -49,13 +49,14 @@ def one_of_two() -> Builder:
     return builder
 
 
-def nested(minimum: int) -> Builder:
-    """Return a group of two leaves, a pod each, of which so many are needed."""
+def nested(minimum: int, there: int = 1) -> Builder:
+    """Return a group of two leaves, of which so many are needed, and of each so many pods."""
     builder = Builder([Node()])
     row = builder.shape(ONE)
-    builder.lying(0, row)
-    builder.lying(0, row)
-    leaves = tuple(Leaf(name, 1, there=1, pods=(i,)) for i, name in enumerate("mn"))
+    for _ in range(2 * there):
+        builder.lying(0, row)
+    pods = {"m": tuple(range(there)), "n": tuple(range(there, 2 * there))}
+    leaves = tuple(Leaf(name, 1, there=there, pods=of) for name, of in pods.items())
     builder.unit(Group("all", minimum, leaves), is_kept=True)
     return builder
 
@@ -117,6 +118,11 @@ BLOCKS: list[Case[Builder, list[str]]] = [
         nested(0),
         ["0 all ab 0", "0 some a 1", "0 some b 1"],
     ),
+    Case(
+        "a child goes with what it could spare before",
+        nested(1, there=2),
+        ["0 all abcd 1", "0 some cd 1", "0 some b 1", "0 some d 1"],
+    ),
 ]
 
 
@@ -134,7 +140,7 @@ ASKS: list[Case[Builder, list[list[int]]]] = [
     Case("of a bundle for what it needs", one(3, minimum=1, bundle="x"), [[1]]),
     Case("for what it holds", with_slot(), [[2]]),
     Case("for one child of two", beside_slots(), [[1]]),
-    Case("who lacks something for what it has", lacking(), [[2], [1]]),
+    Case("who lacks something for what it cannot spare", lacking(), [[1], [1]]),
 ]
 
 
@@ -160,6 +166,25 @@ def test_what_is_lost_is_gone() -> None:
     assert [it.pod for it in found.members[0]] == [0, 1]
     assert found.lose(0) == [0, 1]
     assert found.spare(0) == []
+
+
+def test_who_loses_a_child_loses_what_it_could_spare() -> None:
+    """In whatever order, and no more than that."""
+    found, other = (
+        Tenants(
+            nested(1, there=2).snapshot(), (), lambda row, at: (at, row), Disruptions(NO_BUDGETS)
+        )
+        for _ in range(2)
+    )
+    assert sorted(found.lose(1)) == [1, 3]
+    assert [it.pod for it in found.members[0]] == [0, 1]
+    assert found.lose(2) == [2]
+
+    assert other.lose(3) == [3]
+    assert [it.pod for it in other.members[1]] == [2]
+    assert other.amounts(1, other.members[1])[2] == 1000
+    assert other.lose(1) == [1]
+    assert [it.pod for it in other.members[0]] == [0, 1]
 
 
 def test_who_is_given_something_keeps_all() -> None:

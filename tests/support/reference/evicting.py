@@ -10,9 +10,10 @@ from tests.support.reference import rights
 from tests.support.reference.amounts import added, axes
 from tests.support.reference.neighbours import is_minded
 from tests.support.reference.placing import place
-from tests.support.reference.things import Cluster, Leaf, Part, Pod, Queue, Unit
+from tests.support.reference.shrinking import steps
+from tests.support.reference.things import Cluster, Leaf, Pod, Queue, Unit
 from tests.support.reference.times import is_protected
-from tests.support.reference.trees import can_be, chunk, members, part_rank, satisfied, turn
+from tests.support.reference.trees import can_be, chunk, satisfied
 from tests.support.reference.turns import (
     next_unit,
     over_capacity,
@@ -240,14 +241,13 @@ def blocks_of(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
         if not pods or len({one.queue for one in units}) > 1:
             continue
         lost: list[Pod] = []
-        while not unit.owner and (some := _shed(unit.root)):
-            yield Block(units, unit.queue, some, _sum(some), unit_rank(unit, 2), [_sum(some)])
+        for some in [] if unit.owner else steps(unit):
+            more = _sum([pod for pod in some if pod not in lost])
+            yield Block(units, unit.queue, some, more, unit_rank(unit, 2), [more])
             lost += some
-            for pod in some:
-                pod.state = "shed"
-        at = unit_rank(unit, 1) if lost else min(unit_rank(one) for one in units)
-        for pod in lost:
-            pod.state = "there"
+        at = min(unit_rank(one) for one in units)
+        if lost or any(pod.state == "evicted" for pod in unit.pods):
+            at = unit_rank(unit, 1 if satisfied(unit.root) else 0)
         more = _sum([p for p in pods if p not in lost])
         is_plain = not unit.owner and isinstance(unit.root, Leaf)
         asks = [more] if is_plain else [_first_of(one) for one in units if _there(one)]
@@ -255,8 +255,9 @@ def blocks_of(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
 
 
 def _first_of(unit: Unit) -> rights.Asked:
-    """Return what a unit would ask for first of what it has; all, if that is not enough."""
-    if not _shed(unit.root):
+    """Return what a unit would ask for first of what it has; if not enough, what it must keep."""
+    spared = [pod for some in steps(unit) for pod in some]
+    if not spared:
         return _sum(_there(unit))
     kept = [(pod, pod.state) for pod in unit.pods]
     for pod, state in kept:
@@ -264,7 +265,7 @@ def _first_of(unit: Unit) -> rights.Asked:
     some = chunk(unit.root) if can_be(unit.root) else []
     for pod, state in kept:
         pod.state = state
-    return _sum(some or _there(unit))
+    return _sum(some or [pod for pod in _there(unit) if pod not in spared])
 
 
 def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
@@ -284,30 +285,6 @@ def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
 
 def _there(unit: Unit) -> list[Pod]:
     return [pod for pod in unit.pods if pod.state in ("there", "old")]
-
-
-def _shed(part: Part) -> list[Pod]:
-    """Return what a part loses next while it keeps what it needs."""
-    if isinstance(part, Leaf):
-        own = sorted((pod for pod in part.pods if pod.state == "there"), key=turn)
-        return own[-1:] if members(part) > part.minimum else []
-    children = sorted(part.children, key=part_rank, reverse=True)
-    kept = [child for child in children if satisfied(child)]
-    for child in kept:
-        if some := _shed(child):
-            return some
-    for child in children if len(kept) > part.minimum else ():
-        if some := [pod for pod in _all(child) if pod.state == "there"]:
-            return some
-    return []
-
-
-def _all(part: Part) -> Iterator[Pod]:
-    if isinstance(part, Leaf):
-        yield from part.pods
-    else:
-        for child in part.children:
-            yield from _all(child)
 
 
 def line_of(cluster: Cluster, blocks: list[Block]) -> list[Block]:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from scheduler.state.cluster import Cluster
+from scheduler.state.moments import placed_at
+from scheduler.state.terms import epoch_s
 from tests.support.case import Case, ids
 from tests.support.world import group, pod
 from trainer_kai.api.meta import Key
@@ -44,6 +46,24 @@ def test_a_bound_pod_runs_on_its_node_with_its_devices() -> None:
 
     assert state(it) == ("Running", "n", False, "")
     assert it.pods[P].metadata.labels[GPU_GROUP] == "d"
+
+
+def test_since_when_a_bound_pod_runs_is_written_on_it() -> None:
+    """Of a pod without a group nobody else says it; what was told of it before is no more."""
+    it = pod("p")
+    refused = {"type": "PodScheduled", "status": "False", "message": "no room"}
+    it["status"]["conditions"] = [{"type": "Initialized", "status": "True"}, refused]
+    here = cluster(it)
+
+    settle(here, [Binding(P, "n")], [], {}, {}, NOW)
+
+    conditions = here.pods[P].status.conditions
+    assert [(one.type, one.status) for one in conditions] == [
+        ("Initialized", "True"),
+        ("PodScheduled", "True"),
+    ]
+    assert placed_at(here.pods[P]) == epoch_s(NOW)
+    assert all(one.message == "" for one in conditions)
 
 
 def test_an_evicted_pod_is_going_until_time_passes() -> None:
