@@ -93,10 +93,8 @@ def _turn(cluster: Cluster, unit: Unit, held: Held) -> str:
     verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
     others = held.may_have(unit)
     if verdict and others:
-        for one in others:
-            held.let_go(one)
-        verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
-        held.hold(others)
+        with held.lifted(others):
+            verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
     if not verdict and unit.waits:
         held.hold([unit])
     return verdict

@@ -1,6 +1,7 @@
 """What was promised: whose turn comes first, and room that is held: rules 10a and 10b."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from tests.support.reference.amounts import added, fits, subtracted
 from tests.support.reference.things import Cluster, Machine, Pod, Queue, Unit
@@ -8,6 +9,8 @@ from tests.support.reference.trees import chunk, turn
 from tests.support.reference.turns import is_promised, over_capacity
 
 __all__ = ["Held", "lateness"]
+
+Part = list[tuple[Machine, Pod]]  # what is held together
 
 
 def lateness(cluster: Cluster, units: list[Unit], queue: Queue, best: Unit) -> int:
@@ -22,28 +25,32 @@ class Held:
     """What is held for units until their turn: what is released there is less by it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.of: dict[Unit, list[tuple[Machine, Pod]]] = {}
+        self.of: dict[Unit, list[Part]] = {}
         self._cluster = cluster
 
     def hold(self, units: Iterable[Unit]) -> None:
-        """Hold what units were promised, for the oldest first: what they take next, then the rest.
+        """Hold what units were promised: what they take next, then the rest pod by pod."""
+        parts: dict[Unit, list[list[Pod]]] = {}
+        for unit in units:
+            if is_promised(self._cluster, unit):
+                first = [pod for pod in chunk(unit.root) if not pod.later]
+                rest = [[pod] for pod in _waiting(unit) if pod not in first]
+                parts[unit] = [first, *rest]
+        self._keep(parts)
 
-        Of what a unit takes next all must be there.
-        """
-        for unit in sorted(units, key=lambda it: (it.created, it.uid)):
-            if not is_promised(self._cluster, unit):
-                continue
-            first = [pod for pod in chunk(unit.root) if not pod.later]
-            some = self._held(first)
-            for pod in _waiting(unit):
-                if pod not in first:
-                    some += self._held([pod])
-            if some:
-                self.of[unit] = some
+    def let_go(self, unit: Unit) -> list[list[Pod]]:
+        """Hold nothing for a unit; return what was."""
+        parts = self.of.pop(unit, [])
+        for part in parts:
+            self._undo(part)
+        return [[pod for _, pod in part] for part in parts]
 
-    def let_go(self, unit: Unit) -> None:
-        """Hold nothing for a unit."""
-        self._undo(self.of.pop(unit, []))
+    @contextmanager
+    def lifted(self, units: Iterable[Unit]) -> Iterator[None]:
+        """Hold nothing for units meanwhile, and then what was held and is still there."""
+        parts = {unit: self.let_go(unit) for unit in units}
+        yield
+        self._keep(parts)
 
     def may_have(self, unit: Unit) -> list[Unit]:
         """Return those whose room a unit may have: it could preempt them at once."""
@@ -60,9 +67,10 @@ class Held:
         """Ask for bounds as if everybody had what is held for him, but for whom it may be had."""
         others = [
             (one, pod)
-            for one, held in self.of.items()
+            for one, parts in self.of.items()
             if one not in self.may_have(unit)
-            for _, pod in held
+            for part in parts
+            for _, pod in part
         ]
         queues = [(it, [*it.allocated], [*it.fixed]) for it in self._cluster.queues.values()]
         for one, pod in others:
@@ -72,10 +80,16 @@ class Held:
             queue.allocated, queue.fixed = allocated, fixed
         return verdict
 
-    def _held(self, pods: list[Pod]) -> list[tuple[Machine, Pod]]:
+    def _keep(self, parts: Mapping[Unit, list[list[Pod]]]) -> None:
+        """Hold of each part all or nothing, for the oldest unit first."""
+        for unit in sorted(parts, key=lambda it: (it.created, it.uid)):
+            if some := [part for pods in parts[unit] if (part := self._held(pods))]:
+                self.of[unit] = some
+
+    def _held(self, pods: list[Pod]) -> Part:
         """Hold the room of all of these pods, or of none."""
         at = {machine.name: machine for machine in self._cluster.machines}
-        some: list[tuple[Machine, Pod]] = []
+        some: Part = []
         for pod in pods:
             machine = at.get(pod.nominated)
             if machine is None or not fits(pod.needs, machine.idle, machine.releasing):
@@ -85,7 +99,7 @@ class Held:
             some.append((machine, pod))
         return some
 
-    def _undo(self, some: list[tuple[Machine, Pod]]) -> None:
+    def _undo(self, some: Part) -> None:
         for machine, pod in some:
             machine.releasing = added(machine.releasing, pod.needs)
 
