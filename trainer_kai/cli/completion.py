@@ -51,11 +51,8 @@ def settle(
         pod = cluster.pods[bind.pod]
         others = [it for it in pod.status.conditions if it.type != _SCHEDULED]
         now_there = Condition(type=_SCHEDULED, status="True", last_transition_time=now)
-        status = PodStatus(
-            phase="Running",
-            conditions=(*others, now_there),
-            resource_claim_statuses=pod.status.resource_claim_statuses,
-        )
+        conditions = (*others, now_there)
+        status = replace(pod.status, phase="Running", nominated_node_name="", conditions=conditions)
         placed = replace(pod, spec=on_node(pod.spec, bind.node), status=status)
         cluster.pods[bind.pod] = with_devices(placed, bind.devices)
         _take_claims(cluster, pod, bind.node)

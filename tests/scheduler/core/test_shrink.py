@@ -2,6 +2,7 @@
 
 import itertools
 from collections import ChainMap
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,29 @@ def test_each_step_is_what_the_rule_says(tree: Tree) -> None:
         assert pods == every.get(name, new)
         gone |= {*pods}
     assert next_of(smaller(tree, gone)) == ("", ())
+
+
+@given(trees(depth=3), st.randoms(use_true_random=False))
+def test_blocks_are_lost_in_any_order(tree: Tree, random: Random) -> None:
+    """Each has what it had without what was lost, and is no more once that is nothing."""
+    builder = Builder([Node(gpu=64)])
+    row = builder.shape(shape(gpu=1))
+    for _ in pods_of(tree):
+        builder.lying(0, row)
+    builder.unit(tree, is_kept=True)
+    tenants = Tenants(builder.snapshot(), (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
+    left = {block: {*members} for block, members in enumerate(tenants.members)}
+
+    while left:
+        block = random.choice([*left])
+        lost = left[block].copy()
+        gone = {one for one, members in left.items() if members <= lost}
+        assert {*tenants.lose(block)} == gone
+        left = {one: members - lost for one, members in left.items() if one not in gone}
+        for one, members in left.items():
+            assert {*tenants.members[one]} == members
+            counted = sum(builder.shapes[it.shape].counted[2] for it in members)
+            assert tenants.amounts(one, tenants.members[one])[2] == counted
 
 
 def leaves(count: int) -> Builder:

@@ -141,6 +141,7 @@ ASKS: list[Case[Builder, list[list[int]]]] = [
     Case("for what it holds", with_slot(), [[2]]),
     Case("for one child of two", beside_slots(), [[1]]),
     Case("who lacks something for what it cannot spare", lacking(), [[1], [1]]),
+    Case("a child for what it could not spare", nested(1, there=2), [[1], [1], [1], [1]]),
 ]
 
 
@@ -185,6 +186,20 @@ def test_who_loses_a_child_loses_what_it_could_spare() -> None:
     assert other.amounts(1, other.members[1])[2] == 1000
     assert other.lose(1) == [1]
     assert [it.pod for it in other.members[0]] == [0, 1]
+
+
+def test_who_loses_a_child_loses_what_is_inside_its_children() -> None:
+    """And so on: here the pod of m on top, that of n, and then one of these."""
+    builder = Builder([Node()])
+    row = builder.shape(ONE)
+    for _ in range(5):
+        builder.lying(0, row)
+    inner = (Leaf("m", 1, there=2, pods=(1, 2)), Leaf("n", 1, there=2, pods=(3, 4)))
+    child = Group("z", 1, inner)
+    builder.unit(Group("all", 1, (Leaf("a", 1, there=1, pods=(0,)), child)), is_kept=True)
+    found = Tenants(builder.snapshot(), (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
+    assert [it.pod for it in found.members[1]] == [1, 2, 3, 4]
+    assert sorted(found.lose(1)) == [1, 2, 3, 4]
 
 
 def test_who_is_given_something_keeps_all() -> None:

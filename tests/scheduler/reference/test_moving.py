@@ -88,7 +88,7 @@ def test_reference_and_product_move_alike(first: int) -> None:
 def test_it_ends(first: int, nominations: Any, actions: tuple[str, ...]) -> None:
     """Nobody is moved to and fro: who was moved has his place, and then nothing changes.
 
-    Each of three that wait may take what another one got by moves the plan before.
+    Each of up to three that wait may first take what another got by moves a plan earlier.
     """
     for seed in range(first, min(first + _STEP, _BASE + _SEEDS), 8):
         options = Options(cycles=12, nominations=nominations, actions=actions)
