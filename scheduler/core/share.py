@@ -1,7 +1,7 @@
 """Fair shares: what each queue may count on, top down, each resource by itself.
 
 The division is KAI's to the digit, roundings included, so that either scheduler tells the same
-numbers. Floats are exact here as long as amounts stay below 2^53.
+numbers. Floats are exact here as long as amounts times weights stay below 2^53, past use aside.
 """
 
 from collections.abc import Sequence
@@ -100,19 +100,21 @@ def _round(
     weight = siblings.weight[open_rows]
     if not weight.sum() > 0:
         return 0.0, False
-    part = weight / weight.sum()
-    claim = np.maximum(0.0, part + past_use * (part - siblings.usage[open_rows]))
-    if not claim.sum() > 0:
+    # In weights, not in parts of one: whole numbers, and nothing is rounded but what is said so.
+    past = siblings.usage[open_rows] * weight.sum()
+    claim = np.maximum(0.0, weight + past_use * (weight - past))
+    claims = claim.sum()
+    if not claims > 0:
         return 0.0, False  # all of them have had more than their part
-    offer = amount * claim / claim.sum()
-    is_content = want <= offer
-    given = np.where(is_content, want, np.floor(offer))
-    over = offer - given
+    offers = amount * claim  # of what is claims times less
+    whole, over = np.divmod(offers, claims)
+    is_content = want * claims <= offers
+    given = np.where(is_content, want, whole)
     share[open_rows] += given
     is_rounded = ~is_content & (over > 0)
-    rest[open_rows[is_rounded]] = over[is_rounded]
+    rest[open_rows[is_rounded]] = over[is_rounded] / claims
     rest[open_rows[is_content]] = 0.0
-    return float(given.sum()), bool(((given > 0) & (want < offer)).any())
+    return float(given.sum()), bool(((given > 0) & (want * claims < offers)).any())
 
 
 def allocatable_share(queues: Queues, due: Floats) -> Floats:

@@ -63,6 +63,12 @@ DIVISIONS = {
         0,
         [1, 6, 5],
     ),
+    "who wants exactly what is offered leaves nothing": (
+        12e9,
+        [Q(1e9, 2, 8e9), Q(0, 3, 5e9), Q(1e9, 1, 4e9)],
+        1,
+        [4333333333, 5e9, 2666666667],
+    ),
 }
 
 

@@ -44,7 +44,7 @@ def test_reference_and_product_take_alike(first: int, timed: bool) -> None:
     assert _BASE or timed or evicting >= 0.05 * _STEP
 
 
-@pytest.mark.parametrize("seed", [3110000, 3281815])
+@pytest.mark.parametrize("seed", [3110000, 3281815, 3400067])
 def test_they_take_alike_where_they_did_not(seed: int) -> None:
     """What somebody asks for, or how he stands, who lost something in the same plan."""
     assert difference(random_cluster(Random(seed), crowded=True), play, _THEN) == ""

@@ -255,17 +255,17 @@ def blocks_of(cluster: Cluster, spared: set[Unit]) -> Iterator[Block]:
 
 
 def _first_of(unit: Unit) -> rights.Asked:
-    """Return what a unit would ask for first of what it has; if not enough, what it must keep."""
-    spared = [pod for some in steps(unit) for pod in some]
-    if not spared:
-        return _sum(_there(unit))
+    """Return what a unit would ask for first of what it had; or else what it cannot spare."""
     kept = [(pod, pod.state) for pod in unit.pods]
     for pod, state in kept:
-        pod.state = {"there": "waiting", "waiting": "other"}.get(state, state)
-    some = chunk(unit.root) if can_be(unit.root) else []
+        pod.state = "there" if state == "evicted" else state
+    there, spared = _there(unit), [pod for some in steps(unit) for pod in some]
+    for pod in unit.pods:
+        pod.state = {"there": "waiting", "waiting": "other"}.get(pod.state, pod.state)
+    some = chunk(unit.root) if spared and can_be(unit.root) else []
     for pod, state in kept:
         pod.state = state
-    return _sum(some or [pod for pod in _there(unit) if pod not in spared])
+    return _sum(some or [pod for pod in there if pod not in spared])
 
 
 def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
