@@ -1,35 +1,36 @@
 """Fair shares: what each queue may count on, top down, each resource by itself.
 
-The division is KAI's to the digit, roundings included, so that either scheduler tells the same
-numbers. Floats are exact here as long as amounts times weights stay below 2^53, past use aside.
+The division is KAI's, but in whole numbers of any size: floats would give a unit to the wrong queue
+where an offer is all but whole, and a queue alone with its weight of 0.6 less than everything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from math import lcm
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Ints, Kind, Queues
+from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Kind, Queues
 
 __all__ = ["Siblings", "allocatable_share", "divide", "fair_share"]
 
-_DIGITS: Final = 6  # 2.01 times 1000 is a little less than 2010
 _WHOLE: Final = {Kind.CPU: 1, Kind.MEMORY: 1, Kind.GPU: 1000}  # a GPU is given whole
 
 
 class Siblings(NamedTuple):
     """Queues that share one amount, the oldest first."""
 
-    quota: Floats  # [queue] or UNBOUND
-    wants: Floats  # [queue] what it can use
-    weight: Floats  # [queue]
-    usage: Floats  # [queue] past use as a part
+    quota: Sequence[int]  # [queue] or UNBOUND
+    wants: Sequence[int]  # [queue] what it can use
+    weight: Sequence[float]  # [queue]
+    usage: Sequence[float]  # [queue] past use as a part
     priority: Sequence[int]
 
 
 def fair_share(queues: Queues, total: Sequence[int], past_use: float) -> Floats:
     """Return what each queue is due, [queue, kind]."""
-    due = np.zeros(queues.quota.shape)
+    due = np.zeros(queues.quota.shape, dtype=np.int64)
     families: dict[int, list[int]] = {}
     for q, parent in enumerate(queues.parent):
         families.setdefault(parent, []).append(q)
@@ -38,83 +39,94 @@ def fair_share(queues: Queues, total: Sequence[int], past_use: float) -> Floats:
         rows = families.get(parent, [])
         parents += rows
         for kind in KINDS:
-            amount = float(total[kind]) if parent == NONE else due[parent, kind]
+            amount = int(total[kind] if parent == NONE else due[parent, kind])
             if rows:
-                due[rows, kind] = _divide_rows(queues, rows, kind, amount, past_use)
-    return due
+                siblings = _siblings(queues, rows, kind)
+                due[rows, kind] = divide(amount, siblings, past_use, _WHOLE[kind])
+    return due.astype(np.float64)
 
 
-def _divide_rows(
-    queues: Queues, rows: list[int], kind: Kind, amount: float, past_use: float
-) -> Floats:
-    unit = _WHOLE[kind]
-    quota, limit = queues.quota[rows, kind], queues.limit[rows, kind]
-    requested = queues.requested[rows, kind]
-    siblings = Siblings(
-        quota=np.where(quota == UNBOUND, UNBOUND, quota / unit),
-        wants=np.where(limit == UNBOUND, requested, np.minimum(limit, requested)) / unit,
-        weight=queues.weight[rows, kind],
-        usage=queues.usage[rows, kind],
+def _siblings(queues: Queues, rows: list[int], kind: Kind) -> Siblings:
+    limit, requested = queues.limit[rows, kind], queues.requested[rows, kind]
+    wants = np.where(limit == UNBOUND, requested, np.minimum(limit, requested))
+    return Siblings(
+        quota=queues.quota[rows, kind].tolist(),
+        wants=wants.tolist(),
+        weight=queues.weight[rows, kind].tolist(),
+        usage=queues.usage[rows, kind].tolist(),
         priority=[queues.priority[q] for q in rows],
     )
-    share = divide(amount / unit, siblings, past_use)
-    return share if unit == 1 else np.round(share * unit, _DIGITS)
 
 
-def divide(amount: float, siblings: Siblings, past_use: float) -> Floats:
+def divide(amount: int, siblings: Siblings, past_use: float, unit: int = 1) -> list[int]:
     """Return the share of each of some queues in an amount, in whole units as far as can be."""
     quota, wants = siblings.quota, siblings.wants
-    share = np.minimum(np.where(quota == UNBOUND, amount, quota), wants)
-    left = amount - share.sum()
+    share = [min(amount if most == UNBOUND else most, wants[q]) for q, most in enumerate(quota)]
+    left = amount - sum(share)
     if left <= 0:
         return share
-    rest = np.zeros(len(share))  # of offers that were rounded down
-    ranks = sorted(set(siblings.priority), reverse=True)
-    ranked = [np.flatnonzero(np.equal(siblings.priority, rank)) for rank in ranks]
-    for rows in ranked:
-        while True:
-            given, goes_on = _round(left, siblings, rows, share, rest, past_use)
-            left -= given
-            if not goes_on or left == 0:
-                break
-    for rows in ranked:
-        for q in rows[np.argsort(-rest[rows], kind="stable")]:
-            if rest[q] > 0 and left > 0:
-                share[q] += min(1.0, left)
-                left -= min(1.0, left)
+    claims_of = _claims(siblings, past_use)
+    rest: dict[int, Fraction] = {}  # of offers that were rounded down
+    ranked: dict[int, list[int]] = {}
+    for q in sorted(range(len(share)), key=lambda q: -siblings.priority[q]):
+        ranked.setdefault(siblings.priority[q], []).append(q)
+    for rows in ranked.values():
+        goes_on = True
+        while goes_on and left > 0:
+            want = {q: wants[q] - share[q] for q in rows if share[q] < wants[q]}
+            given, goes_on = _round(left, want, claims_of(list(want)), unit, rest)
+            for q, some in given.items():
+                share[q] += some
+            left -= sum(given.values())
+    for rows in ranked.values():
+        for q in sorted((q for q in rows if q in rest), key=lambda q: -rest[q]):
+            some = min(unit, left)
+            share[q] += some
+            left -= some
     return share
 
 
 def _round(
-    amount: float,
-    siblings: Siblings,
-    rows: Ints,
-    share: Floats,
-    rest: Floats,
-    past_use: float,
-) -> tuple[float, bool]:
+    amount: int, want: dict[int, int], claims: Sequence[int], unit: int, rest: dict[int, Fraction]
+) -> tuple[dict[int, int], bool]:
     """Offer an amount once; return what was taken, and whether somebody left some of its offer."""
-    want = siblings.wants[rows] - share[rows]
-    open_rows = rows[want > 0]
-    want = want[want > 0]
-    weight = siblings.weight[open_rows]
-    if not weight.sum() > 0:
-        return 0.0, False
-    # In weights, not in parts of one: whole numbers, and nothing is rounded but what is said so.
-    past = siblings.usage[open_rows] * weight.sum()
-    claim = np.maximum(0.0, weight + past_use * (weight - past))
-    claims = claim.sum()
-    if not claims > 0:
-        return 0.0, False  # all of them have had more than their part
-    offers = amount * claim  # of what is claims times less
-    whole, over = np.divmod(offers, claims)
-    is_content = want * claims <= offers
-    given = np.where(is_content, want, whole)
-    share[open_rows] += given
-    is_rounded = ~is_content & (over > 0)
-    rest[open_rows[is_rounded]] = over[is_rounded] / claims
-    rest[open_rows[is_content]] = 0.0
-    return float(given.sum()), bool(((given > 0) & (want * claims < offers)).any())
+    total, given, goes_on = sum(claims), {}, False
+    if total == 0:
+        return {}, False  # none has weight, or all have had more than their part
+    for (q, wanted), claim in zip(want.items(), claims, strict=True):
+        offer = amount * claim  # of what is total times less
+        if wanted * total <= offer:
+            given[q] = wanted
+            rest.pop(q, None)
+            goes_on = goes_on or wanted * total < offer
+        else:
+            given[q] = offer // (total * unit) * unit
+            if over := offer - given[q] * total:
+                rest[q] = Fraction(over, total)
+    return given, goes_on
+
+
+def _claims(siblings: Siblings, past_use: float) -> Callable[[Sequence[int]], list[int]]:
+    """Return what says in whole numbers how much of a round each of some queues may claim."""
+    weight, _ = _whole(siblings.weight)
+    usage, parts = _whole(siblings.usage)
+    (k,), times = _whole([past_use])
+
+    def of(keen: Sequence[int]) -> list[int]:
+        total = sum(weight[q] for q in keen)
+        return [
+            max(0, weight[q] * (times + k) * parts - k * usage[q] * total)  # w + k(w - u)
+            for q in keen
+        ]
+
+    return of
+
+
+def _whole(numbers: Iterable[float]) -> tuple[list[int], int]:
+    """Return numbers times what makes all of them whole, as they are written; and how often."""
+    exact = [Fraction(str(it)) if it % 1 else int(it) for it in numbers]
+    times = lcm(*(number.denominator for number in exact))
+    return [int(number * times) for number in exact], times
 
 
 def allocatable_share(queues: Queues, due: Floats) -> Floats:

@@ -1,12 +1,16 @@
 """The division of one amount, and of all amounts down the tree."""
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler.core.model import NONE, UNBOUND, Queues
 from scheduler.core.share import Siblings, allocatable_share, divide, fair_share
+from tests.support.reference import shares as reference
 
 
 class Q(NamedTuple):
@@ -21,19 +25,19 @@ class Q(NamedTuple):
 
 
 def siblings(queues: list[Q]) -> Siblings:
-    """Return queues, the oldest first."""
+    """Return queues, the oldest first; what they have and want in thousandths."""
     wants = [q.wants if q.limit == UNBOUND else min(q.limit, q.wants) for q in queues]
     return Siblings(
-        quota=np.array([q.quota for q in queues], dtype=np.float64),
-        wants=np.array(wants, dtype=np.float64),
-        weight=np.array([q.weight for q in queues], dtype=np.float64),
-        usage=np.array([q.usage for q in queues], dtype=np.float64),
+        quota=[UNBOUND if q.quota == UNBOUND else round(q.quota * 1000) for q in queues],
+        wants=[round(want * 1000) for want in wants],
+        weight=[q.weight for q in queues],
+        usage=[q.usage for q in queues],
         priority=[q.priority for q in queues],
     )
 
 
 TWO = [Q(2, 2, 6), Q(2, 2, 6)]
-DIVISIONS = {
+DIVISIONS: dict[str, tuple[float, list[Q], float, list[float]]] = {
     "a limit leaves something over": (15, [Q(2, 2, 6, limit=6), Q(2, 2, 6)], 0, [6, 6]),
     "enough for all": (12, TWO, 0, [6, 6]),
     "what is left goes by weight": (8, [Q(2, 1, 6), Q(2, 3, 6)], 0, [3, 5]),
@@ -69,6 +73,16 @@ DIVISIONS = {
         1,
         [4333333333, 5e9, 2666666667],
     ),
+    "alone with its weight": (3, [Q(0, 0.6, 9), Q(0, 1, 9, priority=1)], 1, [3, 0]),
+    "two with a weight below one": (25, [Q(0, 0.1, 30), Q(0, 0.1, 11, priority=1)], 1, [25, 0]),
+    "past use that hardly counts": (12, [Q(0, 3, 28), Q(0, 7, 27, priority=1)], 0.1, [12, 0]),
+    "weights of tenths": (10, [Q(0, 0.1, 2), Q(0, 0.1, 20), Q(0, 0.2, 20)], 1, [2, 2, 6]),
+    "more than a float can count": (
+        9 * 10**17 + 29,
+        [Q(0, 1, 9 * 10**17), Q(0, 2, 9 * 10**17)],
+        1,
+        [3 * 10**17 + 10, 6 * 10**17 + 19],
+    ),
 }
 
 
@@ -76,7 +90,49 @@ DIVISIONS = {
 def test_a_division(case: str) -> None:
     """An amount is divided by quota first, then by priority, weight and past use."""
     amount, queues, past_use, want = DIVISIONS[case]
-    assert divide(amount, siblings(queues), past_use).tolist() == want
+    shares = divide(int(amount * 1000), siblings(queues), past_use, unit=1000)
+    assert shares == [round(share * 1000) for share in want]
+
+
+def _parts(most: int) -> st.SearchStrategy[float]:
+    """Return numbers with up to three digits after the point."""
+    return st.integers(0, most * 1000).map(lambda thousandths: thousandths / 1000)
+
+
+NUMBERS = st.one_of(st.integers(0, 12), st.integers(0, 2**50))
+QUEUES = st.lists(
+    st.builds(
+        Q,
+        quota=st.one_of(st.just(0), st.just(UNBOUND), NUMBERS),
+        weight=st.one_of(st.integers(0, 9), _parts(3), st.integers(0, 10**9)),
+        wants=NUMBERS,
+        limit=st.one_of(st.just(UNBOUND), NUMBERS),
+        priority=st.integers(1, 2),
+        usage=st.one_of(st.just(0.0), _parts(1)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(amount=NUMBERS, queues=QUEUES, past_use=st.one_of(st.just(1.0), _parts(4)))
+def test_any_division_is_exact(amount: int, queues: list[Q], past_use: float) -> None:
+    """As it is worked out in fractions: whatever the weights, the past use and the size."""
+    claims = [
+        reference.Claim(
+            q.quota,
+            Fraction(str(q.weight)),
+            q.wants,
+            limit=q.limit,
+            priority=q.priority,
+            usage=Fraction(str(q.usage)),
+            created=f"{row:02}",
+        )
+        for row, q in enumerate(queues)
+    ]
+    want, _ = reference.divide(amount, claims, Fraction(str(past_use)))
+    got = divide(amount * 1000, siblings(queues), past_use, unit=1000)
+    assert got == [share * 1000 for share in want]
 
 
 def tree(parents: list[int], quota: list[int], requested: list[int], weight: list[float]) -> Queues:
