@@ -163,22 +163,32 @@ def _told(cycle: Mapping[str, Any]) -> str:
 
 def _events(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
     for word, name in _EVENTS:
-        for (where, why), pods in _by_place(cycle[name]).items():
+        for (where, why), events in _by_place(cycle[name]).items():
+            pods = [f"{it['namespace']}/{it['pod']}" for it in events]
             more = f" and {len(pods) - _FEW} more" if len(pods) > _FEW else ""
             text = f"{word} {where}: {', '.join(pods[:_FEW])}{more}"
             yield from wrapped(text, "    ", width)
-            yield from (f"  {line}" for line in wrapped(why, "  ", width - 2))
+            told = why + _of_each(events)
+            yield from (f"  {line}" for line in wrapped(told, "  ", width - 2))
     for it in cycle["reservations"]:
         group = f"{it['namespace']}/{it['podGroup']}"
         text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"
         yield cut(text, WIDEST)
 
 
-def _by_place(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[str]]:
+def _of_each(events: Iterable[Mapping[str, Any]]) -> str:
+    """Say of how many that leave by themselves a reason tells what is lost."""
+    units = {(it["namespace"], *it["podGroups"]) for it in events if it.get("workLost")}
+    return f" (each of {len(units)} loses as much)" if len(units) > 1 else ""
+
+
+def _by_place(
+    events: Iterable[Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     """Return the pods by where they come to, or by what makes them go and why."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for it in events:
         why = it.get("reason", "")
         where = f"by {it['action']}" if why else f"to {it['node']}"
-        found.setdefault((where, why), []).append(f"{it['namespace']}/{it['pod']}")
+        found.setdefault((where, why), []).append(it)
     return dict(sorted(found.items()))

@@ -54,12 +54,13 @@ class Eviction(NamedTuple):
     reason: str
     action: str
     work_lost: int  # GPU-seconds, by all that goes with it
+    groups: tuple[str, ...]  # whose pods these are, all of one namespace
 
 
 def evictions_of(orders: Orders) -> tuple[Eviction, ...]:
     """Return who has to go, and for whom."""
     return tuple(
-        Eviction(pod, one.why, one.action, one.work_lost)
+        Eviction(pod, one.why, one.action, one.work_lost, tuple(it.name for it in one.groups))
         for one in orders.departures
         for pod in one.pods
     )
@@ -75,6 +76,7 @@ def cycle_json(encoded: Encoded, orders: Orders, cluster: Cluster) -> Json:
                 "reason": it.reason,
                 "action": it.action,
                 "workLost": it.work_lost,
+                "podGroups": sorted(it.groups),
             }
             for it in evictions_of(orders)
         ),

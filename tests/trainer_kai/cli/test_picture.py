@@ -246,3 +246,23 @@ BARS = [
 def test_bars(case: Case[NodeEnd, str]) -> None:
     """One mark for each device; counts where there are many."""
     assert bar(case.given) == case.want
+
+
+def test_what_several_lose_for_one_is_told_as_the_loss_of_each() -> None:
+    """They share a sentence, and would seem to share the loss; the document names each."""
+    lying = [pod(f"{name}-0", name, 4, on="n") for name in ("a", "b")]
+    for it in lying:
+        began = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}
+        it["status"]["conditions"] = [began]
+    objects = [node("n"), queue("team-a", 0), queue("team-b"), group("a"), group("b"), *lying]
+    late = {"creationTimestamp": "2026-01-05T09:30:00Z"}
+    objects += [group("c", 2, "team-b"), *(pod(f"c-{i}", "c", 4, **late) for i in range(2))]
+
+    options = Options()
+    outcome = run(prepare((Document("a.yaml", it) for it in objects), options), options)
+
+    gone = [(it["podGroups"], it["workLost"]) for it in outcome.document["cycles"][0]["evictions"]]
+    assert gone == [(["a"], 7200), (["b"], 7200)]
+    shown = " ".join(picture(outcome).split())
+    assert "evicted by reclaim: default/a-0, default/b-0" in shown
+    assert "2 GPU-hours since its start are lost (each of 2 loses as much)" in shown
