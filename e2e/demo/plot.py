@@ -84,16 +84,16 @@ _TUNE: Final = Submission(
 
 ACTS: Final = (
     Act((), (Task(_torch("night", "guests", 2, "6s"), "torch, 2 nodes with 8 GPUs"),)),
+    Act(("night",), (Task(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),)),
     Act(
-        ("night",),
+        ("llm",),  # nothing is idle any more: moe must be given back what guests have
         (
-            Task(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),
             Task(_MOE, "DeepSpeed, 2 nodes with 4 GPUs, and a launcher once those are Ready"),
             Task(_TUNE, "torchtune, 2 initializers without GPUs, then a node with 2"),
         ),
     ),
     Act(
-        ("llm", "moe"),
+        ("moe",),
         (
             Task(_torch("sft", "team-a", 1, "5s"), "torch, 1 node with 8 GPUs"),
             Task(_torch("eval", "team-b", 1, "5s"), "torch, 1 node with 8 GPUs"),

@@ -35,7 +35,8 @@ def argument_faults(arguments: Mapping[str, str]) -> Iterator[str]:
             right = 'must be a duration such as "90s", "10m" or "2d"'
             yield f"{name} of minruntime {right}, not {arguments[name]!r}"
     if arguments.get(_RESOLVE, "lca") not in _METHODS:
-        yield f"{_RESOLVE} of minruntime is {arguments[_RESOLVE]!r}: {' or '.join(_METHODS)}"
+        right = f'must be "{_METHODS[0]}", which counts now, or "{_METHODS[1]}"'
+        yield f"{_RESOLVE} of minruntime {right}, not {arguments[_RESOLVE]!r}"
 
 
 def _seconds(text: str) -> int | None:

@@ -185,10 +185,10 @@ def _of_each(events: Iterable[Mapping[str, Any]]) -> str:
 def _by_place(
     events: Iterable[Mapping[str, Any]],
 ) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Return the pods by where they come to, or by what makes them go and why."""
+    """Return the pods by where they come to, or by what makes them go and, as they come, why."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for it in events:
         why = it.get("reason", "")
         where = f"by {it['action']}" if why else f"to {it['node']}"
         found.setdefault((where, why), []).append(it)
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda it: it[0][0]))

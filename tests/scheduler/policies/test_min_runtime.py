@@ -52,7 +52,8 @@ def test_who_is_asked(text: str, is_at_leaf: bool) -> None:
     found = choose(choice).min_runtime
     assert found is not None
     assert found.is_asked_at_leaf == is_at_leaf
-    want = ["reclaimResolveMethod of minruntime is 'x': lca or queue"] if text == "x" else []
+    right = 'must be "lca", which counts now, or "queue"'
+    want = [f"reclaimResolveMethod of minruntime {right}, not 'x'"] if text == "x" else []
     assert [*choice_faults(choice)] == want
 
 

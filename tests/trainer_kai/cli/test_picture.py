@@ -12,7 +12,7 @@ from trainer_kai.api.names import JOBSET_NAME
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import NodeEnd
 from trainer_kai.cli.picture import bar, picture
-from trainer_kai.cli.simulation import Options, prepare, run
+from trainer_kai.cli.simulation import Options, Outcome, prepare, run
 
 NOW = "2026-01-05T09:00:00Z"
 BUSY = [
@@ -248,21 +248,33 @@ def test_bars(case: Case[NodeEnd, str]) -> None:
     assert bar(case.given) == case.want
 
 
-def test_what_several_lose_for_one_is_told_as_the_loss_of_each() -> None:
-    """They share a sentence, and would seem to share the loss; the document names each."""
-    lying = [pod(f"{name}-0", name, 4, on="n") for name in ("a", "b")]
-    for it in lying:
-        began = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}
-        it["status"]["conditions"] = [began]
-    objects = [node("n"), queue("team-a", 0), queue("team-b"), group("a"), group("b"), *lying]
+def _taken(**began: str) -> Outcome:
+    """Return what becomes of groups whose one pod has 4 GPUs, when one with quota needs all 8."""
+    objects = [node("n"), queue("team-a", 0), queue("team-b"), *map(group, began)]
+    for name, since in began.items():
+        lying = pod(f"{name}-0", name, 4, on="n")
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+        lying["status"]["conditions"] = [condition]
+        objects.append(lying)
     late = {"creationTimestamp": "2026-01-05T09:30:00Z"}
     objects += [group("c", 2, "team-b"), *(pod(f"c-{i}", "c", 4, **late) for i in range(2))]
-
     options = Options()
-    outcome = run(prepare((Document("a.yaml", it) for it in objects), options), options)
+    return run(prepare((Document("a.yaml", it) for it in objects), options), options)
+
+
+def test_what_several_lose_for_one_is_told_as_the_loss_of_each() -> None:
+    """They share a sentence, and would seem to share the loss; the document names each."""
+    outcome = _taken(a=NOW, b=NOW)
 
     gone = [(it["podGroups"], it["workLost"]) for it in outcome.document["cycles"][0]["evictions"]]
     assert gone == [(["a"], 7200), (["b"], 7200)]
     shown = " ".join(picture(outcome).split())
     assert "evicted by reclaim: default/a-0, default/b-0" in shown
     assert "2 GPU-hours since its start are lost (each of 2 loses as much)" in shown
+
+
+def test_who_goes_is_told_in_the_order_of_names() -> None:
+    """And not in that of what is lost, by which the words differ."""
+    words = picture(_taken(a="2026-01-05T08:00:00Z", b=NOW)).split()
+
+    assert words.index("default/a-0") < words.index("default/b-0")
