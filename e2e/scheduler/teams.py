@@ -1,13 +1,14 @@
 """Two teams on one chain: queues that own GPUs, and TrainJobs that borrow and are asked to go."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS, Obj
-from e2e.cluster.timeline import Moment, State
+from e2e.cluster.timeline import Moment, State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import QUEUES
 from e2e.front.ours import QUEUE, finishing
@@ -19,9 +20,11 @@ __all__ = [
     "complete",
     "events_of",
     "failures",
+    "frozen",
     "has_failed",
     "has_left",
     "has_node",
+    "is_gone",
     "is_suspended",
     "lives",
     "make_queue",
@@ -29,6 +32,7 @@ __all__ = [
     "resumptions",
     "submit",
     "suspensions",
+    "was_suspended",
 ]
 
 FOLLOWED: Final = (TRAINJOBS, JOBSETS, JOBS, PODS)
@@ -76,6 +80,17 @@ async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Ob
     return manifest
 
 
+@contextmanager
+def frozen(cluster: Cluster) -> Iterator[None]:
+    """Let no pod begin, end or leave meanwhile: what would last a moment lasts until this ends."""
+    kubelets = cluster.process("kwok")
+    kubelets.pause()
+    try:
+        yield
+    finally:
+        kubelets.resume()
+
+
 def bare(room: str, name: str, queue: str, gpus: int) -> Obj:
     """Return a pod on its own."""
     limits = {GPU: str(gpus)}
@@ -116,6 +131,13 @@ def on_nodes(name: str, count: int) -> Callable[[State], bool]:
     return look
 
 
+def is_gone(name: str) -> Callable[[State], bool]:
+    """Return a test whether a TrainJob has no pods, not even such as are going."""
+    return lambda state: (
+        not any(_is_of(it, name) for key, it in state.items() if key.resource == PODS)
+    )
+
+
 def complete(*names: str) -> Callable[[State], bool]:
     """Return a test whether these TrainJobs are Complete; one that failed ends the test."""
 
@@ -133,19 +155,24 @@ def is_suspended(name: str) -> Callable[[State], bool]:
     return lambda state: bool(_find(state, name).get("spec", {}).get("suspend"))
 
 
-def suspensions(history: list[Moment], name: str) -> int:
+def was_suspended(seen: Timeline, name: str, times: int = 1) -> Callable[[State], bool]:
+    """Return a test whether a TrainJob was suspended so often, even if it is resumed by now."""
+    return lambda _: suspensions(seen.moments, name) >= times
+
+
+def suspensions(history: Sequence[Moment], name: str) -> int:
     """Return how often a TrainJob was suspended."""
     seen = [bool(it.obj["spec"].get("suspend")) for it in _of(history, name)]
     return sum(now and not before for before, now in zip([False, *seen], seen, strict=False))
 
 
-def resumptions(history: list[Moment], name: str) -> int:
+def resumptions(history: Sequence[Moment], name: str) -> int:
     """Return how often it was resumed."""
     seen = [bool(it.obj["spec"].get("suspend")) for it in _of(history, name)]
     return sum(before and not now for before, now in zip([False, *seen], seen, strict=False))
 
 
-def lives(history: list[Moment], name: str) -> int:
+def lives(history: Sequence[Moment], name: str) -> int:
     """Return how many pods a TrainJob had in all."""
     pods = (it.obj for it in history if it.key.resource == PODS)
     return len({it["metadata"]["uid"] for it in pods if _is_of(it, name)})
@@ -169,7 +196,7 @@ async def events_of(cluster: Cluster, room: str, name: str) -> dict[str, str]:
     }
 
 
-def _of(history: list[Moment], name: str) -> list[Moment]:
+def _of(history: Sequence[Moment], name: str) -> list[Moment]:
     return [it for it in history if it.key.resource == TRAINJOBS and it.key.name == name]
 
 

@@ -14,13 +14,16 @@ from e2e.scheduler.teams import (
     complete,
     events_of,
     failures,
+    frozen,
     has_left,
+    is_gone,
     is_suspended,
     make_queue,
     on_nodes,
     resumptions,
     submit,
     suspensions,
+    was_suspended,
 )
 
 _TIMES: Final = 5
@@ -32,11 +35,12 @@ _SECOND_S: Final = 1.0  # in which two objects are equally old
 async def scatter(house: House, room: str, seen: Timeline, small: str) -> Obj:
     """Let somebody have 2 GPUs of the node where "large" has none: neither has 8 left."""
     filler = f"beside-{small}"
-    await submit(house.cluster, room, Job(filler, room, 1, "2s", gpus=5))
+    await submit(house.cluster, room, Job(filler, room, 1, gpus=5))
     await seen.until(on_nodes(filler, 1), "one node is full")
     manifest = await submit(house.cluster, room, Job(small, room, 1, gpus=2), _USER)
     await seen.until(on_nodes(small, 1), f"{small} runs")
-    await seen.until(complete(filler), "the room beside the larger one is free again")
+    await house.cluster.api.delete(TRAINJOBS, room, filler)
+    await seen.until(is_gone(filler), "the room beside the larger one is free again")
     assert where(seen.state, "large") != where(seen.state, small)
     return manifest
 
@@ -69,12 +73,12 @@ async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
         await settle(battered, cell, seen)
         await scatter(battered, cell, seen, "small")
         stays, leaves = where(seen.state, "large"), where(seen.state, "small")
-        await submit(cluster, cell, Job("claim", cell, 1, "2s", gpus=8))
+        await submit(cluster, cell, Job("claim", cell, 1, "8s", gpus=8))
         await asyncio.sleep(_LONG_ENOUGH_S)
         assert not is_suspended("small")(seen.state)
 
         await offer(battered, cell, "on")
-        await seen.until(is_suspended("small"), "the smaller one moves")
+        await seen.until(was_suspended(seen, "small"), "the smaller one moves")
         await submit(cluster, cell, Job("rival", cell, 1, gpus=5))
         await seen.until(on_nodes("claim", 1), "there is a whole node")
         await seen.until(on_nodes("small", 1), "and whoever moved has its place")
@@ -105,7 +109,7 @@ async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
             small, claim, rival = (f"{name}-{i}" for name in ("small", "claim", "rival"))
             await scatter(battered, cell, seen, small)
             await submit(cluster, cell, Job(claim, cell, 1, "1s", gpus=8))
-            await seen.until(is_suspended(small), f"it moves, killed {i} times")
+            await seen.until(was_suspended(seen, small), f"it moves, killed {i} times")
             await battered.scheduler.kill()
             await submit(cluster, cell, Job(rival, cell, 1, "1s", gpus=5))
             await battered.scheduler.start()
@@ -114,7 +118,7 @@ async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
             await seen.until(complete(claim, rival), "all have run", 60)
             assert failures(seen.state, small) == (0, 0)
             await cluster.api.delete(TRAINJOBS, cell, small)
-            await seen.until(on_nodes(small, 0), "it is taken away")
+            await seen.until(is_gone(small), "it is taken away")
         history = seen.history()
 
     smalls = [f"small-{i}" for i in range(_TIMES)]
@@ -131,10 +135,11 @@ async def test_what_was_kept_does_not_come_back(battered: House, cell: str) -> N
     async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
         await settle(battered, cell, seen)
         theirs = await scatter(battered, cell, seen, "small")
-        await submit(cluster, cell, Job("claim", cell, 1, gpus=8))
-        await seen.until(is_suspended("small"), "it moves")
-        await battered.scheduler.kill()
-        assert _is_kept(seen.state)
+        with frozen(cluster):  # nobody leads any more before it has left
+            await submit(cluster, cell, Job("claim", cell, 1, gpus=8))
+            await seen.until(was_suspended(seen, "small"), "it moves")
+            await battered.scheduler.kill()
+        await seen.until(_is_kept, "its place is kept")
         theirs["spec"]["suspend"] = True
         await cluster.api.apply(theirs, _USER)
         await submit(cluster, cell, Job("rival", cell, 1, gpus=5))

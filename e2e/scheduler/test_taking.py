@@ -75,7 +75,7 @@ async def test_two_teams_lend_and_give_back(teams: House, court: str) -> None:
     for team in ("left", "right"):
         await make_queue(cluster, team, 4)
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        for name, run_for in (("first", "12s"), ("second", "6s")):
+        for name, run_for in (("first", "20s"), ("second", "12s")):
             await submit(cluster, court, Job(name, "left", 4, run_for))
             await seen.until(on_nodes(name, 4), f"{name} runs")
             await asyncio.sleep(_SECOND_S)
@@ -94,7 +94,7 @@ async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, cou
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
         for name in ("old", "new"):
-            await submit(cluster, court, Job(name, "owner", 4, "8s", priority="train"))
+            await submit(cluster, court, Job(name, "owner", 4, "14s", priority="train"))
             await seen.until(on_nodes(name, 4), f"{name} runs")
             await asyncio.sleep(_SECOND_S)
         await submit(cluster, court, Job("urgent", "owner", 4, "2s", priority="inference"))

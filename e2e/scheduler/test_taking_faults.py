@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from e2e.cluster.resources import TRAINJOBS
 from e2e.cluster.timeline import State
@@ -16,27 +17,28 @@ from e2e.scheduler.teams import (
     complete,
     failures,
     has_left,
-    is_suspended,
     make_queue,
     on_nodes,
     resumptions,
     submit,
     suspensions,
+    was_suspended,
 )
 
 _TIMES = 20
 _LONG_ENOUGH_S = 6.0  # for several plans, also without news
 
 
+@pytest.mark.timeout(600)
 async def test_killed_between_suspend_and_resume(teams: House, court: str) -> None:
     """Twenty times: whoever leads next resumes it, and nothing of ours stays behind."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        await submit(cluster, court, Job("victim", "borrower", 8, "8s"))
+        await submit(cluster, court, Job("victim", "borrower", 8, "15s"))
         for i in range(_TIMES):
             await seen.until(on_nodes("victim", 8), f"the borrower runs, killed {i} times", 60)
             await submit(cluster, court, Job(f"owner-{i}", "owner", 8, "1s"))
-            await seen.until(is_suspended("victim"), "it makes room")
+            await seen.until(was_suspended(seen, "victim", i + 1), "it makes room")
             await teams.scheduler.kill()
             await teams.scheduler.start()
             await seen.until(complete(f"owner-{i}"), "whoever owns the GPUs has run", 60)
@@ -52,7 +54,7 @@ async def test_nobody_goes_while_a_queue_is_missing(teams: House, court: str) ->
     """The tree is deleted by mistake: all that runs goes on, and claims wait until it is back."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        await submit(cluster, court, Job("victim", "borrower", 8, "20s"))
+        await submit(cluster, court, Job("victim", "borrower", 8, "28s"))
         await seen.until(on_nodes("victim", 8), "the borrower runs")
         for name in ("owner", "borrower"):
             await cluster.api.delete(QUEUES, None, name)

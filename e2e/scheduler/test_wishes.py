@@ -1,5 +1,7 @@
 """What others do to a TrainJob while it makes room for somebody: their wish counts."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from e2e.cluster.cluster import Cluster
@@ -10,6 +12,7 @@ from e2e.scheduler.teams import (
     FOLLOWED,
     Job,
     complete,
+    frozen,
     has_left,
     is_suspended,
     on_nodes,
@@ -21,13 +24,17 @@ _RECORD = "trainer-kai.dev/evicted-by"
 _USER = "argocd-controller"
 
 
-async def evict(cluster: Cluster, room: str, seen: Timeline) -> Obj:
-    """Have a borrower make room for an owner; return its manifest at the moment it is asked to."""
-    manifest = await submit(cluster, room, Job("victim", "borrower", 8, "3s"), _USER)
-    await seen.until(on_nodes("victim", 8), "the borrower runs")
-    await submit(cluster, room, Job("owner", "owner", 8, "2s"))
-    await seen.until(is_suspended("victim"), "it is to make room")
-    return manifest
+@asynccontextmanager
+async def evicted(
+    cluster: Cluster, room: str, seen: Timeline, victim: str = "victim", owner: str = "owner"
+) -> AsyncIterator[Obj]:
+    """Have a borrower make room for an owner; until it ends it is asked to, and has not left."""
+    manifest = await submit(cluster, room, Job(victim, "borrower", 8, "6s"), _USER)
+    await seen.until(on_nodes(victim, 8), "the borrower runs")
+    with frozen(cluster):
+        await submit(cluster, room, Job(owner, "owner", 8, "2s"))
+        await seen.until(is_suspended(victim), "it is to make room")
+        yield manifest
 
 
 def with_suspend(manifest: Obj, *, value: bool) -> Obj:
@@ -46,8 +53,8 @@ async def test_who_is_to_be_suspended_stays_so(teams: House, court: str) -> None
     """Its user applies that meanwhile: nothing of ours is left, and it goes on when told to."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        manifest = await evict(cluster, court, seen)
-        await cluster.api.apply(with_suspend(manifest, value=True), _USER)
+        async with evicted(cluster, court, seen) as manifest:
+            await cluster.api.apply(with_suspend(manifest, value=True), _USER)
         await seen.until(complete("owner"), "the owner is done", 60)
         await seen.until(has_left("victim", _RECORD), "we have let go of it")
         assert is_suspended("victim")(seen.state)
@@ -59,9 +66,9 @@ async def test_who_takes_the_record_away_keeps_it_suspended(teams: House, court:
     """It is a wish as well, and we do not ask for it back."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        await evict(cluster, court, seen)
-        fields = {"metadata": {"annotations": {_RECORD: None}}}
-        await cluster.api.merge(TRAINJOBS, court, "victim", fields)
+        async with evicted(cluster, court, seen):
+            fields = {"metadata": {"annotations": {_RECORD: None}}}
+            await cluster.api.merge(TRAINJOBS, court, "victim", fields)
         await seen.until(complete("owner"), "the owner is done", 60)
         assert is_suspended("victim")(seen.state)
         await cluster.api.merge(TRAINJOBS, court, "victim", {"spec": {"suspend": False}})
@@ -72,9 +79,9 @@ async def test_who_is_applied_anew_by_its_repository_comes_back(teams: House, co
     """Again and again, as those do that keep a cluster like a repository."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        manifest = await evict(cluster, court, seen)
-        for _ in range(3):
-            await cluster.api.apply(manifest, _USER)
+        async with evicted(cluster, court, seen) as manifest:
+            for _ in range(3):
+                await cluster.api.apply(manifest, _USER)
         await seen.until(complete("owner", "victim"), "both are Complete", 60)
         history = seen.history()
 
@@ -86,8 +93,8 @@ async def test_who_is_told_to_run_meanwhile_waits_unsuspended(teams: House, cour
     """Somebody sets it back at once: its new pods wait until the owner is done."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        manifest = await evict(cluster, court, seen)
-        await cluster.api.apply(with_suspend(manifest, value=False), _USER)
+        async with evicted(cluster, court, seen) as manifest:
+            await cluster.api.apply(with_suspend(manifest, value=False), _USER)
         await seen.until(complete("owner", "victim"), "both are Complete", 60)
 
     assert _RECORD not in await annotations(cluster, court)
@@ -97,12 +104,9 @@ async def test_who_is_deleted_meanwhile_is_gone(teams: House, court: str) -> Non
     """And so may be whoever it made room for: the borrower then has it back."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        await evict(cluster, court, seen)
-        await cluster.api.delete(TRAINJOBS, court, "victim", propagationPolicy="Foreground")
+        async with evicted(cluster, court, seen):
+            await cluster.api.delete(TRAINJOBS, court, "victim", propagationPolicy="Foreground")
         await seen.until(complete("owner"), "the owner is done", 60)
-        await submit(cluster, court, Job("second", "borrower", 8, "3s"))
-        await seen.until(on_nodes("second", 8), "another borrower runs")
-        await submit(cluster, court, Job("brief", "owner", 8))
-        await seen.until(is_suspended("second"), "it is to make room")
-        await cluster.api.delete(TRAINJOBS, court, "brief", propagationPolicy="Background")
+        async with evicted(cluster, court, seen, "second", "brief"):
+            await cluster.api.delete(TRAINJOBS, court, "brief", propagationPolicy="Background")
         await seen.until(complete("second"), "it has its room back, and is Complete", 60)
