@@ -40,6 +40,8 @@ async def main():
 asyncio.run(main())
 """
 _PATIENCE_S = 20.0
+_READY_S = 15.0
+_TRIES = 3
 _ENDINGS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 _CUTS = [signal.SIGINT, signal.SIGKILL]
 
@@ -86,9 +88,11 @@ def held() -> Iterator[Held]:
 
 async def test_the_chain_is_ready_soon(cluster: Cluster) -> None:
     """Once its programs are built, a chain is ready in 15 seconds at most."""
-    if cluster.ready_after_s > 15:  # the machine may have been busy just then
-        async with running_cluster(Options(name="test-second-try")) as again:
-            assert again.ready_after_s <= 15
+    after_s = [cluster.ready_after_s]
+    while min(after_s) > _READY_S and len(after_s) < _TRIES:  # the machine may have been busy
+        async with running_cluster(Options(name="test-another-try")) as again:
+            after_s.append(again.ready_after_s)
+    assert min(after_s) <= _READY_S, after_s
 
 
 @pytest.mark.parametrize("number", _ENDINGS, ids=lambda number: number.name)

@@ -13,24 +13,24 @@ from e2e.cluster.timeline import Moment, Timeline
 LIVES = {
     "told nothing, it runs and stays": ({}, [("Running", True)]),
     "it succeeds after its time": (
-        {RUN_SECONDS: "2s"},
+        {RUN_SECONDS: "3s"},
         [("Running", True), ("Succeeded", False)],
     ),
     "a number without a unit is seconds": (
-        {RUN_SECONDS: "2"},
+        {RUN_SECONDS: "3"},
         [("Running", True), ("Succeeded", False)],
     ),
-    "it fails after its time": ({FAIL_SECONDS: "2s"}, [("Running", True), ("Failed", False)]),
+    "it fails after its time": ({FAIL_SECONDS: "3s"}, [("Running", True), ("Failed", False)]),
     "failing outranks succeeding": (
-        {FAIL_SECONDS: "2s", RUN_SECONDS: "0s"},
+        {FAIL_SECONDS: "3s", RUN_SECONDS: "0s"},
         [("Running", True), ("Failed", False)],
     ),
     "it runs and is ready later": (
-        {READY_SECONDS: "2s"},
+        {READY_SECONDS: "3s"},
         [("Running", False), ("Running", True)],
     ),
     "its run time counts from being ready": (
-        {READY_SECONDS: "2s", RUN_SECONDS: "2s"},
+        {READY_SECONDS: "3s", RUN_SECONDS: "3s"},
         [("Running", False), ("Running", True), ("Succeeded", False)],
     ),
 }

@@ -74,9 +74,13 @@ def reigns(seen: Timeline) -> list[str]:
 
 def holders(seen: Timeline) -> list[str]:
     """Return who held the Lease one after the other, without what makes each unique."""
-    specs = (moment.obj["spec"] for moment in moments_of(seen, LEASES, LEASE))
-    names = (it.get("holderIdentity", "").partition("_")[0] for it in specs)
+    names = map(_holder, moments_of(seen, LEASES, LEASE))
     return [name for name, _ in itertools.groupby(names)]
+
+
+def _holder(moment: Moment) -> str:
+    name: str = moment.obj["spec"].get("holderIdentity", "")
+    return name.partition("_")[0]
 
 
 async def acting(seen: Timeline, identity: str, times: int = 5) -> None:
@@ -119,8 +123,8 @@ def acts_until(seen: Timeline, identity: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("number", "least_s", "most_s"),
-    [(signal.SIGTERM, 0.0, 1.5), (signal.SIGKILL, 2.0, 5.0)],
+    ("number", "least_s", "most_s"),  # what two watches tell may arrive in any order
+    [(signal.SIGTERM, -1.0, 1.5), (signal.SIGKILL, 2.0, 8.0)],
     ids=["asked to stop", "killed"],
 )
 async def test_how_soon_the_next_one_leads(
@@ -131,7 +135,7 @@ async def test_how_soon_the_next_one_leads(
     least_s: float,
     most_s: float,
 ) -> None:
-    """At once after a leader that gave the Lease back, else when it has run out."""
+    """At once after a leader has given the Lease back, else when its last renewal has run out."""
     async with election(cluster, namespace, tmp_path) as (seen, enter):
         a = enter("a")
         await acting(seen, "a")
@@ -141,9 +145,10 @@ async def test_how_soon_the_next_one_leads(
         await acting(seen, "b")
 
     assert reigns(seen) == ["a", "b"]
-    turn = acts_until(seen, "b")
-    took_s = acts(seen)[turn][1] - acts(seen)[turn - 1][1]
-    assert least_s <= took_s <= most_s
+    assert holders(seen) == (["a", "", "b"] if number == signal.SIGTERM else ["a", "b"])
+    left_s = max(it.at_s for it in moments_of(seen, LEASES, LEASE) if _holder(it) != "b")
+    first_of_b = next(at_s for by, at_s in acts(seen) if by == "b")
+    assert least_s <= first_of_b - left_s <= most_s
     ended = [line for line in a.tail(3) if '"process ends", "code": 0' in line]
     assert len(ended) == (number == signal.SIGTERM)
 

@@ -96,12 +96,14 @@ async def test_nobody_is_harmed_while_we_are_away(
         await seen.until(on_nodes("held", 2), "whoever was held runs again")
         assert on_nodes("orphaned", 2)(seen.state)
         pods = {it.key: it.obj for it in seen.history() if it.key.resource == PODS}
+        # The machine may be slower by now than it was before: what is usual is measured again.
+        took["we are back"] = await crowd(cluster, others, _CROWD, "back")
 
     latency_table += [(phase, *it.histogram()) for phase, it in took.items()]
-    alone = took["we are there"]
+    usual_ms = max(took[phase].at(0.5) for phase in ("we are there", "we are back"))
     for phase, it in took.items():
         assert it.ms[-1] < _TIMEOUT_S * 1000, (phase, it.ms[-5:])
-        assert it.at(0.5) < 2 * alone.at(0.5) + 20, (phase, it.at(0.5), alone.at(0.5))
+        assert it.at(0.5) < 2 * usual_ms + 20, (phase, it.at(0.5), usual_ms)
     assert len(meanwhile) < len(load.names), "no TrainJob had to wait for us"
     assert not any(GROUP in it["metadata"].get("annotations", {}) for it in others.of(PODS))
     # Whoever was made without us is told his group later.

@@ -1,20 +1,21 @@
 """What may happen to the scheduler, and to the API server behind it."""
 
 import asyncio
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from e2e.cluster.resources import PODS, TRAINJOBS
-from e2e.cluster.timeline import State
+from e2e.cluster.resources import LEASES, PODS, TRAINJOBS
+from e2e.cluster.timeline import Key, State, Timeline, replay
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import is_complete
-from e2e.front.processes import SCHEDULER, running
+from e2e.front.ours import is_complete, pods_in
+from e2e.front.processes import NAMESPACE, SCHEDULER, running
 from e2e.scheduler.conftest import House
 from e2e.scheduler.test_gangs import bound, submit
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
-_LEASE_S: Final = 3.0  # of our processes on a chain
+_LEASE: Final = Key(LEASES, NAMESPACE, "trainer-kai-scheduler")
+_BEGUN_S: Final = 2.0  # so long the leader who is new may need to bind a gang
 
 
 class FirstTwo:
@@ -25,7 +26,7 @@ class FirstTwo:
 
     def __call__(self, method: str, path: str) -> bool:
         """Say whether to refuse this."""
-        if method != "POST" or not path.endswith("/binding"):
+        if not _is_bind(method, path):
             return False
         self.seen += 1
         return self.seen > 2
@@ -49,13 +50,38 @@ async def test_another_takes_over(battered: House, cell: str, tmp_path: Path) ->
     """It knows all there is when the Lease runs out, and begins at once."""
     second = SCHEDULER._replace(name="second")
     async with running(battered.cluster, second, tmp_path):
-        async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
-            await battered.scheduler.kill()
-            killed_s = time.monotonic()
+        async with battered.cluster.timeline(*_WATCHED, LEASES) as seen:
+            # Whoever leads now binds nobody, so that all are there when the Lease runs out.
+            battered.proxy.burst(503, 1000, applies=_is_bind, retry_after_s=None)
             await submit(battered, cell, nodes=8, run_for="600s")
+            await seen.until(lambda state: len(pods_in(state)) == 8, "its pods are there")
+            await battered.scheduler.kill()
+            first = _leader(seen.state)
+            assert bound(seen.state) == 0
             await seen.until(lambda state: bound(state) == 8, "the gang is bound")
-            assert time.monotonic() - killed_s < _LEASE_S + 2.0
+        battered.proxy.burst(503, 0)
         await battered.scheduler.start()
+
+    leader = _leader(seen.state)
+    assert leader not in ("", first)
+    took_over_s = _since_s(seen, lambda state: _leader(state) == leader)
+    assert _since_s(seen, lambda state: bound(state) == 8) - took_over_s < _BEGUN_S
+
+
+def _is_bind(method: str, path: str) -> bool:
+    return method == "POST" and path.endswith("/binding")
+
+
+def _leader(state: State) -> str:
+    """Return who has the Lease of the scheduler."""
+    spec = state[_LEASE]["spec"] if _LEASE in state else {}
+    holder: str = spec.get("holderIdentity", "")
+    return holder
+
+
+def _since_s(seen: Timeline, true_of: Callable[[State], bool]) -> float:
+    """Return when something was seen to be true for the first time."""
+    return next(moment.at_s for moment, state in replay(seen.history()) if true_of(state))
 
 
 async def test_a_storm_of_refusals(battered: House, cell: str) -> None:

@@ -16,7 +16,7 @@ from e2e.front.runtimes import make_runtime
 from e2e.scheduler.conftest import House
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
-_WHOLE_S = 2.0  # so long a unit may be bound in part
+_WHOLE_S = 5.0  # so long a unit may be bound in part, and be seen so
 _OF_JOB = "jobset.sigs.k8s.io/jobset-name"
 
 
@@ -181,11 +181,12 @@ async def test_every_start_of_many_is_whole(narrow: House, closet: str) -> None:
     """Its pods fail and all begin anew, twice; in the end nothing is left of it."""
     await make_queue(narrow, "failing", -1)
     await make_runtime(narrow.cluster, closet, "failing", restarts=2)
-    patches, labels = pod_annotations({"node": {FAIL_SECONDS: "1s"}}), {QUEUE: "failing"}
+    # Long enough for all four to be seen bound before the first of them fails.
+    patches, labels = pod_annotations({"node": {FAIL_SECONDS: "3s"}}), {QUEUE: "failing"}
     job = Submission("job", "failing", closet, 4, 1, patches, labels=labels, kind="TrainingRuntime")
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
         await narrow.cluster.api.create(job.trainjob())
-        await seen.until(_has_failed, "it has failed for good", 60)
+        await seen.until(_has_failed, "it has failed for good", 90)
         await until_unused(narrow, "failing")
     await narrow.cluster.api.delete(QUEUES, None, "failing")
 

@@ -6,14 +6,18 @@ of pods are taken away later, one by one. To take it back it suspends it, and re
 it has no pods. (JobSet leaves what its Jobs have: who was gated once is gated again.)
 """
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest_asyncio
 
+from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NODES, PODS, TRAINJOBS, Obj
+from e2e.cluster.stages import RUN_SECONDS
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import next_name
@@ -26,6 +30,8 @@ _GATE: Final = "kueue.x-k8s.io/topology"
 _MANAGER: Final = "kueue.x-k8s.io/manager"
 _LABELS: Final = {QUEUE: "default-queue", "kueue.x-k8s.io/queue-name": "lab"}
 _FLAVOURS: Final = ("spot", "firm")
+_STILL: Final = "is still active"  # what Trainer's webhook says of a JobSet as it last heard of it
+_HEARD_S: Final = 10.0
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -51,9 +57,18 @@ async def admit(cluster: Cluster, room: str, flavour: str, *gates: str) -> None:
 
 
 async def restore(cluster: Cluster, room: str) -> None:
-    """Have Kueue take away what it wrote, of a TrainJob without pods."""
+    """Have Kueue take away what it wrote, of a TrainJob without pods, as soon as it is let."""
     fields: Obj = {"spec": {"runtimePatches": await _others(cluster, room)}}
-    await cluster.api.merge(TRAINJOBS, room, "job", fields)
+    deadline = time.monotonic() + _HEARD_S
+    while True:
+        try:
+            await cluster.api.merge(TRAINJOBS, room, "job", fields)
+        except ApiError as error:
+            if _STILL not in str(error) or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return
 
 
 async def _others(cluster: Cluster, room: str) -> list[Obj]:
@@ -73,9 +88,10 @@ def _pods(flavour: str, gates: tuple[str, ...]) -> Obj:
     return {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}}
 
 
-async def ungate(cluster: Cluster, room: str, pod: Obj) -> None:
-    """Take the gate of a pod away."""
-    fields: dict[str, Any] = {"spec": {"schedulingGates": None}}
+async def ungate(cluster: Cluster, room: str, pod: Obj, run_for: str = "600s") -> None:
+    """Take the gate of a pod away, and say for how long it will run."""
+    meta = {"annotations": {RUN_SECONDS: run_for}}
+    fields: dict[str, Any] = {"metadata": meta, "spec": {"schedulingGates": None}}
     await cluster.api.merge(PODS, room, pod["metadata"]["name"], fields)
 
 
@@ -94,7 +110,8 @@ async def test_held_gated_taken_back_and_admitted_elsewhere(
 ) -> None:
     """It goes where Kueue wants it, not before its gates are gone, and keeps its queue."""
     cluster = house.cluster
-    patches = finishing(await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed"), "4s")
+    installed = await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
+    patches = finishing(installed, "600s")  # it must not end before it is taken back
     job = Submission("job", "torch-distributed", room, 2, 2, patches, labels=_LABELS).trainjob()
     job["spec"]["suspend"] = True
     async with cluster.timeline(TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=room) as seen:
@@ -119,7 +136,7 @@ async def test_held_gated_taken_back_and_admitted_elsewhere(
         await admit(cluster, room, "firm", _GATE)
         await seen.until(lambda state: len(_gated(state)) == 2, "its pods exist again")
         for pod in pods_in(seen.state):
-            await ungate(cluster, room, pod)
+            await ungate(cluster, room, pod, "1s")
         await seen.until(all_on(flavours["firm"]), "it is where it is admitted anew")
         await seen.until(is_complete, "it is Complete")
         history = seen.history()

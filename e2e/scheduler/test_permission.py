@@ -37,7 +37,9 @@ _WAYS: Final = (
     "deployment",
 )
 _WAITING: Final = re.compile(r'trainer_kai_units_waiting\{verdict="ForbiddenQueue"\} (\S+)')
-_SOON_S: Final = 20.0
+_SOON_S: Final = 40.0  # a refusal alone holds for 10 s
+_HEARD_S: Final = 20.0
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -69,7 +71,7 @@ async def test_no_way_leads_into_a_closed_queue(gated: House, yard: str) -> None
     cluster = gated.cluster
     async with cluster.timeline(PODS, PODGROUPS, JOBSETS, namespace=yard) as seen:
         await _by_trainjobs(cluster, yard)
-        await _by_an_edited_group(cluster, yard)
+        await _by_an_edited_group(gated, yard)
         await _by_others(cluster, yard)
         await seen.until(lambda state: _ways(state) == {*_WAYS}, "there are pods of each")
         await _until_forbidden(gated, len(_WAYS))
@@ -89,6 +91,7 @@ async def test_who_may_in_every_namespace_starts_at_once(gated: House) -> None:
     name = "granted"
     await make_namespace(gated.cluster, name)
     await apply(gated.cluster, _binding("closed", "", f"system:serviceaccounts:{name}"))
+    await _until_granted(gated.cluster, "closed", name)
     began = time.monotonic()
     async with gated.cluster.timeline(PODS, namespace=name) as seen:
         await gated.cluster.api.create(bare(name, "alone", "closed", 1))
@@ -119,8 +122,9 @@ async def _by_trainjobs(cluster: Cluster, room: str) -> None:
         await cluster.api.merge(TRAINJOBS, room, "relabelled", {"spec": {"suspend": False}})
 
 
-async def _by_an_edited_group(cluster: Cluster, room: str) -> None:
+async def _by_an_edited_group(house: House, room: str) -> None:
     """Make a group in a queue that is open, and write the other one into it before it is whole."""
+    cluster = house.cluster
     group = {
         "apiVersion": PODGROUPS.api_version,
         "kind": PODGROUPS.kind,
@@ -131,6 +135,7 @@ async def _by_an_edited_group(cluster: Cluster, room: str) -> None:
     for i in range(2):
         if i:
             await cluster.api.merge(PODGROUPS, room, "regrouped", {"spec": {"queue": "closed"}})
+            await _until_known(house, "regrouped", "closed")  # pods come by another watch
         pod = bare(room, f"regrouped-{i}", "default-queue", 1)
         pod["metadata"]["annotations"] = {GROUP: "regrouped"}
         await cluster.api.create(pod)
@@ -191,6 +196,35 @@ async def _until_forbidden(house: House, count: int) -> None:
                 return
             assert time.monotonic() < deadline, f"{said:g} units are forbidden, not {count}"
             await asyncio.sleep(0.1)
+
+
+async def _until_known(house: House, group: str, queue: str) -> None:
+    """Wait until the scheduler knows a group to be in a queue."""
+    url = house.scheduler.ready_url.replace("/readyz", "/snapshot")
+    async with asyncio.timeout(_HEARD_S):
+        while True:
+            known = (await house.cluster.api.request("GET", url))["items"]
+            groups = [it for it in known if it["kind"] == PODGROUPS.kind]
+            found = [it["spec"] for it in groups if it["metadata"]["name"] == group]
+            if [it.get("queue") for it in found] == [queue]:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _until_granted(cluster: Cluster, queue: str, room: str) -> None:
+    """Wait until a namespace may use a queue: the authorizer hears of bindings by a watch."""
+    attributes = {
+        "verb": "use",
+        "group": PODGROUPS.group,
+        "resource": "queues",
+        "name": queue,
+        "namespace": room,
+    }
+    spec = {"groups": [f"system:serviceaccounts:{room}"], "resourceAttributes": attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    async with asyncio.timeout(_HEARD_S):
+        while not (await cluster.api.request("POST", _REVIEWS, review))["status"]["allowed"]:
+            await asyncio.sleep(0.05)
 
 
 def _role(queue: str) -> Obj:

@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+import pytest
+
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NODES, PODS, TRAINJOBS, Obj
 from e2e.cluster.stages import READY_SECONDS, RUN_SECONDS
 from e2e.cluster.timeline import Key, Timeline
@@ -42,6 +44,7 @@ class _Draw(NamedTuple):
     end_s: float | None  # after so long it is deleted
 
 
+@pytest.mark.timeout(600)  # which counts the start of the chain as well
 async def test_three_hundred_trainjobs(house: House, room: str) -> None:
     """At every change, whoever began has room for all it lacks, and is whole at once."""
     api = house.cluster.api

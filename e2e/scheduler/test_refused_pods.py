@@ -1,20 +1,23 @@
 """Pods that a quota or a policy of the cluster refuses: it is told why, and as long as it is so."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import NAMESPACES, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import groups_in, pods_in
 from e2e.scheduler.conftest import House
-from e2e.scheduler.teams import Job, complete, on_nodes, submit
+from e2e.scheduler.teams import Job, bare, complete, on_nodes, submit
 from e2e.scheduler.test_why import told_by
 
 _QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+_HEARD_S: Final = 20.0
 _SLOW_S: Final = 60.0  # a Job that was refused tries again later and later
 
 
@@ -82,10 +85,25 @@ async def test_a_quota_for_pods_is_told_until_they_are_there(house: House, room:
     assert "exceeded quota" not in later
 
 
+async def _until_refused(cluster: Cluster, room: str) -> None:
+    """Wait until the policy holds: whoever refuses pods hears of labels by a watch."""
+    pod = bare(room, "asked-for", "default-queue", 1)
+    async with asyncio.timeout(_HEARD_S):
+        while True:
+            try:
+                await cluster.api.create(pod, dryRun="All")
+            except ApiError as error:
+                if "violates PodSecurity" not in str(error):
+                    raise
+                return
+            await asyncio.sleep(0.05)
+
+
 async def test_a_policy_that_lets_no_pod_in_is_told(house: House, room: str) -> None:
     """There is not one pod then, and nothing to plan for."""
     api = house.cluster.api
     await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {_ENFORCE: "restricted"}}})
+    await _until_refused(house.cluster, room)
     async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
         await submit(house.cluster, room, Job("job", "default-queue", 2, "1s"))
         told = says("PodsMissing: ", "0 of 2 exist", 'violates PodSecurity "restricted:latest"')

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from e2e.cluster.resources import CLUSTER_RUNTIMES, NODES, PODS, TRAINJOBS, Obj
+from e2e.cluster.stages import RUN_SECONDS
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import PODGROUPS
@@ -16,11 +17,11 @@ _SOON = pytest.mark.parametrize(
 )
 
 
-async def start(house: House, run_for: str = "600s") -> None:
-    """Submit a TrainJob that fills both nodes."""
+async def start(house: House) -> None:
+    """Submit a TrainJob that fills both nodes, and runs for longer than any test."""
     runtime = "torch-distributed"
     installed = await house.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
-    patches = finishing(installed, run_for)
+    patches = finishing(installed, "600s")
     labels = {QUEUE: "default-queue"}
     job = Submission("job", runtime, "room", 2, 8, patches, labels=labels)
     await house.cluster.api.create(job.trainjob())
@@ -60,7 +61,7 @@ async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: Hou
     """A node is cordoned for good: the TrainJob is suspended for a moment, and waits unharmed."""
     api = own_house.cluster.api
     async with own_house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace="room") as seen:
-        await start(own_house, run_for="20s")
+        await start(own_house)
         await seen.until(running(2), "the gang runs")
         victim = pods_in(seen.state)[0]
         await api.merge(NODES, None, _node(victim), {"spec": {"unschedulable": True}})
@@ -71,6 +72,9 @@ async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: Hou
         assert "trainer-kai.dev/evicted-by" not in job["metadata"].get("annotations", {})
         await seen.until(lambda state: len(pods_in(state)) == 2, "both pods wait")
         assert [_node(it) for it in pods_in(seen.state)] == ["", ""]
+        for pod in pods_in(seen.state):  # only now: neither may end before the gang has left
+            ends = {"metadata": {"annotations": {RUN_SECONDS: "1s"}}}
+            await api.merge(PODS, "room", pod["metadata"]["name"], ends)
         await api.merge(NODES, None, _node(victim), {"spec": {"unschedulable": None}})
         await seen.until(_is_complete, "the TrainJob is Complete", 60)
 

@@ -35,7 +35,7 @@ async def test_all_in_one_process_carry_a_trainjob_to_its_end(tmp_path: Path) ->
             cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen,
         ):
             await cluster.api.create(job.trainjob())
-            await seen.until(is_complete, "the TrainJob is Complete")
+            await seen.until(is_complete, "the TrainJob is Complete", 60)
             leases, _ = await cluster.api.list(LEASES, NAMESPACE)
 
     names = {lease["metadata"]["name"] for lease in leases}

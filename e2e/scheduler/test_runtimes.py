@@ -31,4 +31,4 @@ async def test_a_shipped_runtime_is_complete(runtime: str, house: House, room: s
     job = Submission("job", runtime, room, _NODES, 1, finishing(installed), labels=labels)
     async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
         await house.cluster.api.create(job.trainjob())
-        await seen.until(is_complete, "the TrainJob is Complete")
+        await seen.until(is_complete, "the TrainJob is Complete", 60)
