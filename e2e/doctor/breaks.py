@@ -1,5 +1,6 @@
 """Ways to break an installation, each of which mends it again, and what the doctor has to say."""
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,7 +22,7 @@ from e2e.cluster.resources import (
     Resource,
 )
 from e2e.doctor.clinic import Clinic
-from e2e.front.install import CLUSTER_ROLES, PRIORITY_CLASSES, QUEUES
+from e2e.front.install import CLUSTER_ROLES, PODGROUPS, PRIORITY_CLASSES, QUEUES
 from e2e.front.processes import NAMESPACE
 from e2e.manifests.test_runtime_field import PATCH, runtime
 from tests.support.papers import make
@@ -85,7 +86,31 @@ async def a_field_dropped(clinic: Clinic) -> AsyncIterator[None]:
         del schema["properties"]["spec"]["properties"]["preemptionDelay"]
 
     async with clinic.changed(CRDS, "podgroups.scheduling.run.ai", lose):
+        await _until_known(clinic, is_known=False)
         yield
+    await _until_known(clinic, is_known=True)
+
+
+async def _until_known(clinic: Clinic, *, is_known: bool) -> None:
+    """Wait until the API server goes by the definition: it serves the kind anew."""
+    group: Obj = {
+        "apiVersion": PODGROUPS.api_version,
+        "kind": PODGROUPS.kind,
+        "metadata": {"namespace": "default", "name": "tried"},
+        "spec": {"minMember": 1, "preemptionDelay": "1s"},
+    }
+    path, query = PODGROUPS.path("default"), {"dryRun": "All", "fieldValidation": "Strict"}
+    said = None
+    async with asyncio.timeout(30):
+        while said is not is_known:
+            await asyncio.sleep(0.05)
+            try:
+                await clinic.cluster.api.request("POST", path, group, query=query)
+                said = True
+            except ApiError as error:
+                if "unknown field" not in str(error):
+                    raise
+                said = False
 
 
 @asynccontextmanager

@@ -113,19 +113,16 @@ class Clinic(NamedTuple):
         """Wait until a Lease is older than it may be."""
         async with asyncio.timeout(_SOON_S):
             while True:
-                lease = await self.cluster.api.get(LEASES, NAMESPACE, name)
-                renewed = datetime.fromisoformat(lease["spec"]["renewTime"])
-                lasts_s = lease["spec"]["leaseDurationSeconds"]
-                if (datetime.now(UTC) - renewed).total_seconds() > lasts_s:
+                if _is_over(await self.cluster.api.get(LEASES, NAMESPACE, name)):
                     return
                 await asyncio.sleep(0.1)
 
     async def until_led(self) -> None:
-        """Wait until somebody holds both Leases."""
+        """Wait until somebody who lives holds both Leases."""
         async with asyncio.timeout(_SOON_S):
             while True:
                 leases, _ = await self.cluster.api.list(LEASES, NAMESPACE)
-                if len([it for it in leases if it["spec"].get("holderIdentity")]) == 2:
+                if sum(map(_is_held, leases)) == 2:
                     return
                 await asyncio.sleep(0.1)
 
@@ -182,6 +179,17 @@ class Clinic(NamedTuple):
                     raise
             else:
                 return
+
+
+def _is_held(lease: Obj) -> bool:
+    """Say whether somebody holds a Lease; whoever died does not, though his name stands there."""
+    return bool(lease["spec"].get("holderIdentity")) and not _is_over(lease)
+
+
+def _is_over(lease: Obj) -> bool:
+    """Say whether a Lease was renewed longer ago than it lasts."""
+    age = datetime.now(UTC) - datetime.fromisoformat(lease["spec"]["renewTime"])
+    return age.total_seconds() > float(lease["spec"]["leaseDurationSeconds"])
 
 
 def anew(obj: Obj) -> Obj:

@@ -64,6 +64,7 @@ class Decider:
     cluster: Cluster
     bound: dict[Key, str] = field(default_factory=dict)
     reserved: list[str] = field(default_factory=list)  # the annotations that were written
+    held: dict[Key, str] = field(default_factory=dict)  # the last of them, by group
     refused: set[str] = field(default_factory=set)  # verdicts seen
 
     async def carry(
@@ -86,9 +87,18 @@ class Decider:
         known = getattr(objects, name)
         for obj in listed:
             key = Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-            node = self.bound.get(key) if kind == PODS else None
-            there = {**obj, "spec": {**obj["spec"], "nodeName": node}} if node else obj
+            there = self._as_written(kind, key, obj)
             known[key if kind.namespaced else key.name] = decode(struct, to_bytes(there))
+
+    def _as_written(self, kind: Resource, key: Key, obj: Obj) -> Obj:
+        """Return an object with what was written on it, which a watch may show later."""
+        if kind == PODS and key in self.bound:
+            return {**obj, "spec": {**obj["spec"], "nodeName": self.bound[key]}}
+        if kind == PODGROUPS and key in self.held:
+            meta = obj["metadata"]
+            annotations = {**meta.get("annotations", {}), RESERVED: self.held[key]}
+            return {**obj, "metadata": {**meta, "annotations": annotations}}
+        return obj
 
     def _decide(self, objects: Objects) -> Orders:
         encoded = encode(objects, Terms(now=int(time.time())))
@@ -105,6 +115,7 @@ class Decider:
                 PODGROUPS, group.namespace, group.name, {"metadata": {"annotations": annotations}}
             )
             self.reserved.append(text)
+            self.held[group] = text
         for pod, node in orders.binds:
             await self.cluster.api.bind(pod.namespace, pod.name, node)
             self.bound[pod] = node

@@ -4,6 +4,7 @@ It is called `zz-second`, for webhooks are asked in the order of their names, an
 namespace. It writes a queue of its own liking on JobSets, and adds a container and a label to pods.
 """
 
+import asyncio
 import base64
 import json
 import ssl
@@ -15,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import MUTATING_WEBHOOKS, Obj
+from e2e.cluster.resources import MUTATING_WEBHOOKS, PODS, Obj
 
 __all__ = ["LABEL", "SIDECAR", "second_webhook"]
 
@@ -54,10 +55,26 @@ async def second_webhook(
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     await cluster.api.create(_configuration(cluster, namespace, port))
     try:
+        await _until_asked(cluster, namespace, asked)
         yield asked
     finally:
         await cluster.api.delete(MUTATING_WEBHOOKS, None, _NAME)
         await runner.cleanup()
+
+
+async def _until_asked(cluster: Cluster, namespace: str, asked: Counter[str]) -> None:
+    """Wait until the API server knows the webhook; what was asked until then does not count."""
+    pod = {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {"namespace": namespace, "name": "probe"},
+        "spec": {"containers": [{"name": "node", "image": "none"}]},
+    }
+    async with asyncio.timeout(20):
+        while not asked:
+            await cluster.api.create(pod, dryRun="All")
+            await asyncio.sleep(0.05)
+    asked.clear()
 
 
 def _configuration(cluster: Cluster, namespace: str, port: int) -> Obj:

@@ -80,6 +80,9 @@ async def test_every_way_into_a_queue_is_asked_about(strict: Front, room: str, a
     pods = {"name": "node", "template": {"spec": {"template": {"metadata": {"labels": MINE}}}}}
     await make_runtime(strict.cluster, room, labels=MINE)
     await make_runtime(strict.cluster, room, "by-pods", pod_labels=MINE)
+    for runtime in ("own", "by-pods"):  # until Trainer has heard of it
+        theirs = job(room, **{**own, "runtime": runtime})
+        await strict.cluster.api.create(theirs, dryRun="All")
     ways: list[tuple[Obj, int]] = [
         ({"labels": MINE}, 403),
         ({"patches": {"metadata": {"labels": MINE}}}, 403),

@@ -71,6 +71,7 @@ async def test_drift_is_put_right_and_a_deleted_group_comes_back(front: Front, r
         name = group["metadata"]["name"]
         edit = {"spec": {"minSubGroup": 1, "queue": "mine"}}
         await front.cluster.api.merge(PODGROUPS, room, name, edit)
+        await seen.settle()  # else it is as it was because the edit has not been seen yet
         await seen.until(
             lambda _: seen.of(PODGROUPS)[0]["spec"] == group["spec"], "it is as it was"
         )

@@ -14,6 +14,7 @@ from e2e.cluster.trainjobs import Submission
 from e2e.front.install import MANIFESTS
 from e2e.front.ours import QUEUE, Front
 from e2e.front.runtimes import make_runtime
+from e2e.front.trying import until_named
 
 FIELD: Final = MANIFESTS / "components" / "runtime-queue-field" / "patch.yaml"
 KINDS: Final = ("trainingruntimes", "clustertrainingruntimes")
@@ -28,8 +29,6 @@ class Row(NamedTuple):
     want: tuple[str, str, str, str]
 
 
-CONTAINERS: Final = [{"name": "node", "image": "none"}]
-POD_SPEC: Final[Obj] = {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}
 POD: Final[Obj] = {"pod_labels": {QUEUE: "of-pods"}}
 JOBSET: Final[Obj] = {"labels": {QUEUE: "of-jobset"}}
 RUNTIME: Final[Obj] = {"policy": {"kaiScheduler": {"queue": "of-runtime"}}}
@@ -51,7 +50,8 @@ async def test_who_names_the_queue(front: Front, room: str) -> None:
     await front.cluster.api.merge(NAMESPACES, None, room, labels)
     for row in ROWS:
         await make_runtime(front.cluster, room, row.name, **row.runtime)
-    await _is_known(front.cluster, room)
+    known = Submission("probe", "field", room, 1, kind="TrainingRuntime")
+    await until_named(front.cluster, known, "of-runtime")  # its watch is older than the field
     async with front.cluster.timeline(JOBSETS, JOBS, PODS, namespace=room) as seen:
         for row in ROWS:
             job = Submission(row.name, row.name, room, 1, kind="TrainingRuntime", labels=row.labels)
@@ -81,13 +81,14 @@ async def test_a_label_that_changes_while_suspended_counts_at_resume(
         await front.cluster.api.create(job.trainjob())
         for later in ("team-b", None, ""):
             await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+            await seen.settle()  # what it was made of may be seen later than it
             said.append(_said(seen, "job"))
             await _merge(front.cluster, room, {"spec": {"suspend": True}})
             await seen.until(lambda _: not seen.of(PODS), "the pod is gone")
             await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: later}}})
             await _merge(front.cluster, room, {"spec": {"suspend": False}})
         await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
-        said.append(_said(seen, "job"))
+    said.append(_said(seen, "job"))
 
     assert said == [(queue,) * 4 for queue in ("team-a", "team-b", "of-jobset", "of-jobset")]
     assert [it for it in seen.of(EVENTS) if it.get("type") == "Warning"] == []
@@ -108,29 +109,6 @@ def _said(seen: Timeline, name: str) -> tuple[str, ...]:
 
 async def _merge(cluster: Cluster, namespace: str, fields: Obj) -> None:
     await cluster.api.merge(TRAINJOBS, namespace, "job", fields)
-
-
-async def _is_known(cluster: Cluster, namespace: str) -> None:
-    """Wait until the webhook knows the field: its watch is from before there was one."""
-    job = Submission("probe", "field", namespace, 1, kind="TrainingRuntime").trainjob()
-    job["spec"]["suspend"] = True
-    meta = (await cluster.api.create(job))["metadata"]
-    owner = {"apiVersion": TRAINJOBS.api_version, "kind": "TrainJob", "controller": True}
-    references = [{**owner, "name": meta["name"], "uid": meta["uid"]}]
-    probe = {
-        "apiVersion": JOBSETS.api_version,
-        "kind": "JobSet",
-        "metadata": {"name": "dry", "namespace": namespace, "ownerReferences": references},
-        "spec": {
-            "replicatedJobs": [{"name": "node", "template": {"spec": {"template": POD_SPEC}}}]
-        },
-    }
-    async with asyncio.timeout(30):
-        while True:
-            shown = await cluster.api.create(probe, dryRun="All")
-            if shown["metadata"]["labels"][QUEUE] == "of-runtime":
-                return
-            await asyncio.sleep(0.1)
 
 
 async def _add_field(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from e2e.cluster.timeline import Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import MANIFESTS, PODGROUPS, kubectl
 from e2e.front.ours import QUEUE, Front
+from e2e.front.trying import until_named
 
 _PATCH = MANIFESTS / "components" / "runtime-queue-field" / "patch.yaml"
 
@@ -27,7 +28,10 @@ async def test_the_field_of_a_runtime_names_the_queue(own_front: Front) -> None:
     ]
     for job in jobs:
         await cluster.api.create(job.trainjob(), dryRun="All")  # Trainer has heard of its runtime
-    await asyncio.sleep(2)  # our watch from before the patch does not see the field: read anew
+    # Our watches from before the patch do not see the field: those kinds are read anew.
+    local = Submission("of-local", "with-queue", kind="TrainingRuntime")
+    await until_named(cluster, Submission("of-cluster", "with-queue"), "team-f")
+    await until_named(cluster, local, "team-g")
     async with cluster.timeline(JOBSETS, PODGROUPS, PODS) as seen:
         for job in jobs:
             await cluster.api.create(job.trainjob())

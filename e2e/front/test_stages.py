@@ -111,11 +111,13 @@ async def test_one_group_of_everything_deadlocks(runtime: str, front: Front, roo
         await front.cluster.api.create(job.trainjob())
         first = 3 if runtime.startswith("deepspeed") else 2
         await seen.until(lambda _: len(seen.of(PODS)) == first, "all pods of the first stage exist")
+        await seen.until(
+            lambda _: bindable(seen.of(PODGROUPS), seen.of(PODS)) != [], "ours may be bound"
+        )
     (jobset,) = seen.of(JOBSETS)
     whole = _one_group(jobset)
     pods = [_in_group(pod, whole["metadata"]["name"]) for pod in seen.of(PODS)]
 
-    assert bindable(seen.of(PODGROUPS), seen.of(PODS)) != []
     assert bindable([whole], pods) == []
 
 

@@ -34,8 +34,8 @@ async def ann(front: Front, room: str) -> AsyncIterator[Person]:
 
 
 async def make_queues(cluster: Cluster) -> None:
-    """Make a queue with another one below it."""
-    for name, parent in (("team-a", "department"), ("department", "")):
+    """Make a queue, and then another one below it: who knows that one knows both."""
+    for name, parent in (("department", ""), ("team-a", "department")):
         resources = dict.fromkeys(("gpu", "cpu", "memory"), UNBOUND)
         spec: Obj = {"resources": resources, **({"parentQueue": parent} if parent else {})}
         kind = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue"}
@@ -125,6 +125,8 @@ async def test_what_is_said_when_one_is_made(front: Front, room: str, ann: Perso
     """Refused, told or let alone; each by its field, in what kubectl shows."""
     coscheduled = {"scheduling.x-k8s.io/pod-group": "job"}  # as Trainer marks pods for it
     await make_runtime(front.cluster, room, pod_labels=coscheduled)
+    theirs = job(room, runtime="own", kind="TrainingRuntime")
+    await front.cluster.api.create(theirs, dryRun="All")  # until Trainer has heard of its runtime
     for row in ROWS:
         told = await ann.create(job(room, **row.parts))
 

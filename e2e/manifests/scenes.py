@@ -8,15 +8,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import EVENTS, JOBSETS, NAMESPACES, PODS, PVCS, TRAINJOBS, Obj, Resource
 from e2e.cluster.stages import WAITING_CLASS
-from e2e.cluster.timeline import Timeline
+from e2e.cluster.timeline import Key, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.conftest import make_namespace
 from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import GROUP, QUEUE
+from e2e.front.trying import jobset_of, make_left_alone
 from e2e.scheduler.teams import Job, bare, make_queue, submit
+from trainer_kai.api.names import ADMITTED
 
 __all__ = ["clear", "play"]
 
@@ -46,6 +49,21 @@ class Stage(NamedTuple):
         """Wait for something; fail with *what* did not come about."""
         await self.seen.until(lambda _: is_so(), what, self.patience_s)
 
+    async def until_tried(self, jobset: Obj, is_so: Callable[[Obj], bool], what: str) -> None:
+        """Wait until a JobSet would become like this; for want of a right it may be refused."""
+        try:
+            async with asyncio.timeout(self.patience_s):
+                while not await self._would_be(jobset, is_so):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(what) from None
+
+    async def _would_be(self, jobset: Obj, is_so: Callable[[Obj], bool]) -> bool:
+        try:
+            return is_so(await self.cluster.api.create(jobset, dryRun="All"))
+        except ApiError:
+            return False
+
 
 async def play(cluster: Cluster, act: str, patience_s: float) -> list[str]:
     """Play all scenes; return what did not come about."""
@@ -62,7 +80,7 @@ async def clear(cluster: Cluster, act: str) -> None:
     for scene in ("named", "moved", "assigned", "stored", "told", "taken"):
         room = f"{scene}-{act}"
         await cluster.api.request("DELETE", TRAINJOBS.path(room))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await cluster.api.kill_pods(room):
                 await asyncio.sleep(0.1)
 
@@ -82,7 +100,10 @@ async def _named(stage: Stage) -> None:
     await make_queue(stage.cluster, room, 0)
     await make_namespace(stage.cluster, room)
     await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {QUEUE: room}}})
-    await asyncio.sleep(0.5)  # it is followed, not asked for
+    tried = jobset_of(await make_left_alone(stage.cluster, Submission("probe", _RUNTIME, room, 1)))
+    await stage.until_tried(
+        tried, lambda made: _label(made) == room, "it is known what its namespace says"
+    )
     await api.create(Submission("job", _RUNTIME, room, 2).trainjob())
     await stage.until(
         lambda: [_label(it) for it in stage.of(JOBSETS, "named")] == [room],
@@ -124,11 +145,13 @@ async def _assigned(stage: Stage) -> None:
     await make_namespace(stage.cluster, room)
     job = Submission("job", _RUNTIME, room, 2).trainjob()
     job["spec"]["suspend"] = True
-    await api.create(job)
+    owner = await api.create(job)
     await stage.until(lambda: bool(stage.of(JOBSETS, "assigned")), "its JobSet is made")
     out = {"metadata": {"labels": {"trainer-kai.dev/inject": "disabled"}}}
     await api.merge(NAMESPACES, None, room, out)
-    await asyncio.sleep(0.5)  # the API server learns of it a moment later
+    await stage.until_tried(
+        jobset_of(owner), lambda made: not _is_admitted(made), "its namespace stays out"
+    )
     await api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
     await stage.until(
         lambda: (
@@ -186,7 +209,7 @@ async def _taken(stage: Stage) -> None:
     await submit(cluster, room, Job("lent", borrower, _GPUS - 1))
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")
     await submit(cluster, room, Job("claim", owner, _GPUS))
-    await stage.until(lambda: _is_suspended(stage), "a TrainJob makes room")
+    await stage.until(lambda: _was_suspended(stage), "a TrainJob makes room")
     await stage.until(lambda: _running(_of_claim(stage)) == _GPUS, "who owns the room has it")
     await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
     await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
@@ -227,6 +250,10 @@ def _label(obj: Obj) -> str:
     return found
 
 
+def _is_admitted(obj: Obj) -> bool:
+    return ADMITTED in obj["metadata"].get("annotations", {})
+
+
 def _said(stage: Stage, scene: str, reason: str) -> int:
     """Return how often something was said in the room of a scene, by the Event with most."""
     events = [it for it in stage.of(EVENTS, scene) if it.get("reason") == reason]
@@ -240,6 +267,12 @@ def _why(stage: Stage) -> set[str]:
         for it in group.get("status", {}).get("schedulingConditions") or ()
         for why in it.get("reasons") or ()
     }
+
+
+def _was_suspended(stage: Stage) -> bool:
+    """Look for it in what was recorded, for it may last a moment."""
+    lent = Key(TRAINJOBS, stage.room("taken"), "lent")
+    return any(it.obj["spec"].get("suspend") for it in stage.seen.moments if it.key == lent)
 
 
 def _is_suspended(stage: Stage) -> bool:

@@ -11,6 +11,7 @@ from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import QUEUE, finishing, pods_in
 from e2e.scheduler.conftest import House
+from e2e.scheduler.teams import was_suspended
 
 _SOON = pytest.mark.parametrize(
     "own_house", [{"TRAINER_KAI_REPAIR_GRACE_S": "3"}], indirect=True, ids=["grace 3 s"]
@@ -66,7 +67,7 @@ async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: Hou
         victim = pods_in(seen.state)[0]
         await api.merge(NODES, None, _node(victim), {"spec": {"unschedulable": True}})
         await api.delete(PODS, "room", victim["metadata"]["name"])
-        await seen.until(_is_suspended, "the TrainJob is suspended")
+        await seen.until(was_suspended(seen, "job"), "the TrainJob is suspended")
         await seen.until(lambda state: not _is_suspended(state), "it is resumed", 60)
         job = await api.get(TRAINJOBS, "room", "job")
         assert "trainer-kai.dev/evicted-by" not in job["metadata"].get("annotations", {})
