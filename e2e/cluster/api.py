@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from e2e.cluster.kubeconfig import ADMIN, Credentials
 from e2e.cluster.resources import BY_KIND, PODS, SERVICE_ACCOUNTS, Obj, Resource
 from e2e.cluster.together import together
 
-__all__ = ["Api", "ApiError"]
+__all__ = ["Api", "ApiError", "once_heard"]
 
 _CONNECTIONS = 64
 _IN_FLIGHT = 32
@@ -41,6 +41,18 @@ class ApiError(Exception):
         answer = decoded if isinstance(decoded, dict) else {}
         self.reason = answer.get("reason", "")
         super().__init__(f"{request}: {status} {self.reason}: {answer.get('message') or body}")
+
+
+async def once_heard(attempt: Callable[[], Coroutine[object, object, Obj]], unheard: str) -> Obj:
+    """Try until it is not refused in these words: who refuses hears of what is there by a watch."""
+    until = asyncio.get_running_loop().time() + _HEARD_S
+    while True:
+        try:
+            return await attempt()
+        except ApiError as error:
+            if unheard not in str(error) or asyncio.get_running_loop().time() > until:
+                raise
+            await asyncio.sleep(0.05)
 
 
 class Api:
@@ -150,19 +162,8 @@ class Api:
 
         Trainer's webhook hears of a runtime some time after it is there: a TrainJob waits for that.
         """
-        resource, namespace = BY_KIND[obj["kind"]], obj["metadata"].get("namespace")
-        until = asyncio.get_running_loop().time() + _HEARD_S
-        while True:
-            try:
-                created: Obj = await self.request(
-                    "POST", resource.path(namespace), obj, query=query
-                )
-            except ApiError as error:
-                if _UNHEARD not in str(error) or asyncio.get_running_loop().time() > until:
-                    raise
-                await asyncio.sleep(0.05)
-            else:
-                return created
+        path = BY_KIND[obj["kind"]].path(obj["metadata"].get("namespace"))
+        return await once_heard(lambda: self.request("POST", path, obj, query=query), _UNHEARD)
 
     async def create_all(self, objects: Iterable[Obj], in_flight: int = _IN_FLIGHT) -> None:
         """Create many objects, some at a time."""

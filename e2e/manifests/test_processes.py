@@ -1,13 +1,12 @@
 """The Deployments on a real API server: taken as they are, and their pods let in."""
 
-import asyncio
 import copy
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
-from e2e.cluster.api import ApiError
+from e2e.cluster.api import ApiError, once_heard
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import PODS, Obj
 from e2e.front.install import BUDGETS, DEPLOYMENTS, MANIFESTS, PRIORITY_CLASSES, apply, build
@@ -53,7 +52,8 @@ async def test_their_pods_are_let_into_a_restricted_namespace(installed: Cluster
         it for it in await of_kind("default", PRIORITY_CLASSES.kind) if it["value"] > _OF_KAI
     ]
     await apply(installed, own_class)
-    await _until_known(installed, _pod(deployments[0]))
+    first = _pod(deployments[0])
+    await once_heard(lambda: _try(installed, first), "no PriorityClass")
 
     assert len(deployments) == len(PROCESSES)
     for deployment in deployments:
@@ -154,20 +154,6 @@ def _laxer(pod: Obj) -> list[Obj]:
     del of_pod["spec"]["securityContext"]
     del of_container["spec"]["containers"][0]["securityContext"]
     return [of_pod, of_container]
-
-
-async def _until_known(cluster: Cluster, pod: Obj) -> None:
-    """Wait until the API server knows the class of a pod: it follows them, and does not ask."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                await _try(cluster, pod)
-            except ApiError as error:
-                if "no PriorityClass" not in str(error):
-                    raise
-                await asyncio.sleep(0.05)
-            else:
-                return
 
 
 async def _try(cluster: Cluster, pod: Obj) -> Obj:

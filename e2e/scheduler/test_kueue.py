@@ -6,14 +6,12 @@ of pods are taken away later, one by one. To take it back it suspends it, and re
 it has no pods. (JobSet leaves what its Jobs have: who was gated once is gated again.)
 """
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest_asyncio
 
-from e2e.cluster.api import ApiError
+from e2e.cluster.api import once_heard
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NODES, PODS, TRAINJOBS, Obj
@@ -31,7 +29,6 @@ _MANAGER: Final = "kueue.x-k8s.io/manager"
 _LABELS: Final = {QUEUE: "default-queue", "kueue.x-k8s.io/queue-name": "lab"}
 _FLAVOURS: Final = ("spot", "firm")
 _STILL: Final = "is still active"  # what Trainer's webhook says of a JobSet as it last heard of it
-_HEARD_S: Final = 10.0
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -59,16 +56,7 @@ async def admit(cluster: Cluster, room: str, flavour: str, *gates: str) -> None:
 async def restore(cluster: Cluster, room: str) -> None:
     """Have Kueue take away what it wrote, of a TrainJob without pods, as soon as it is let."""
     fields: Obj = {"spec": {"runtimePatches": await _others(cluster, room)}}
-    deadline = time.monotonic() + _HEARD_S
-    while True:
-        try:
-            await cluster.api.merge(TRAINJOBS, room, "job", fields)
-        except ApiError as error:
-            if _STILL not in str(error) or time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.1)
-        else:
-            return
+    await once_heard(lambda: cluster.api.merge(TRAINJOBS, room, "job", fields), _STILL)
 
 
 async def _others(cluster: Cluster, room: str) -> list[Obj]:
