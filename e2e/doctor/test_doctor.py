@@ -78,23 +78,28 @@ async def test_a_wrong_authority_in_the_configuration(clinic: Clinic) -> None:
     api = clinic.cluster.api
 
     async def spoil() -> None:
-        while True:  # the webhook puts it right meanwhile
-            found = await api.get(MUTATING_WEBHOOKS, None, OURS)
-            if any(hook["clientConfig"].get("caBundle") != bundle for hook in found["webhooks"]):
-                for hook in found["webhooks"]:
-                    hook["clientConfig"]["caBundle"] = bundle
-                await api.merge(MUTATING_WEBHOOKS, None, OURS, {"webhooks": found["webhooks"]})
+        found = await api.get(MUTATING_WEBHOOKS, None, OURS)
+        if any(hook["clientConfig"].get("caBundle") != bundle for hook in found["webhooks"]):
+            for hook in found["webhooks"]:
+                hook["clientConfig"]["caBundle"] = bundle
+            await api.merge(MUTATING_WEBHOOKS, None, OURS, {"webhooks": found["webhooks"]})
+
+    async def keep_spoiling() -> None:
+        while True:  # the webhook puts it right meanwhile, until it has done so too often
+            await spoil()
             await asyncio.sleep(0.02)
 
+    await spoil()
+    await clinic.until_injected()  # who runs puts it right
     told: dict[str, tuple[str, str]] = {}
     async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
-        spoiling = group.create_task(spoil())
+        spoiling = group.create_task(keep_spoiling())
         # it may be right just when the doctor looks
         while _UNTRUSTED not in told.get("authority", ("", ""))[1] or "a TrainJob" not in told:
             await clinic.until_refused(_UNTRUSTED)
             told = await clinic.wrong()
         spoiling.cancel()
-    await clinic.webhook.stop()  # by now it may have given up for an hour, and is to begin anew
+    await clinic.webhook.stop()  # who gave up for an hour begins anew
     await clinic.webhook.start()
     await clinic.until_injected()
 

@@ -18,7 +18,6 @@ from e2e.cluster.resources import (
     JOBSETS,
     MUTATING_WEBHOOKS,
     SECRETS,
-    TRAINJOBS,
     VALIDATING_WEBHOOKS,
     Obj,
 )
@@ -27,6 +26,7 @@ from e2e.conftest import failed, make_namespace, next_name
 from e2e.front.asking import Load, bundle_of, load_on, shown_at
 from e2e.front.install import install
 from e2e.front.processes import NAMESPACE, WEBHOOK, OurProcess, running, webhook_port
+from e2e.front.trying import jobset_of
 from webhook.certs import Content, carry_out, host_of
 from webhook.rotation import Do, Lives, Step
 
@@ -120,8 +120,10 @@ async def test_what_cert_manager_writes_is_followed(
         written = await versions(chain)
         await until_shown(chain, second)
         await process.ready()
-        last = jobset(owner, "after")
-        await once_heard(lambda: chain.api.create(last, dryRun="All"), "failed calling webhook")
+        last = jobset_of(owner, "after")
+        await once_heard(
+            lambda: chain.api.create(last, dryRun="All"), "certificate signed by unknown authority"
+        )
 
     assert before.encode() == first.certificate
     assert await versions(chain) == written
@@ -148,7 +150,7 @@ async def test_files_are_followed(chain: Cluster, room: str, tmp_path: Path) -> 
         (tmp_path / "next").rename(tmp_path / "data")
         await until_shown(chain, second)
         owner = await owner_in(chain, room)
-        await chain.api.create(jobset(owner, "after"), dryRun="All")
+        await chain.api.create(jobset_of(owner, "after"), dryRun="All")
 
     assert before.encode() == first.certificate
     with pytest.raises(ApiError, match="404"):
@@ -188,7 +190,7 @@ async def asking_the_api_server(chain: Cluster, owner: Obj) -> None:
     number = 0
     while True:
         number += 1
-        shown = await chain.api.create(jobset(owner, f"dry-{number}"), dryRun="All")
+        shown = await chain.api.create(jobset_of(owner, f"dry-{number}"), dryRun="All")
         assert "trainer-kai.dev/admitted" in shown["metadata"]["annotations"]
         await asyncio.sleep(0.1)
 
@@ -237,26 +239,6 @@ def secret(content: Content) -> Obj:
         "type": "kubernetes.io/tls",
         "metadata": {"namespace": NAMESPACE, "name": NAME},
         "data": {name: encoded(pem) for name, pem in zip(names_, content, strict=False)},
-    }
-
-
-def jobset(owner: Obj, name: str) -> Obj:
-    """Return a JobSet of a TrainJob."""
-    pod = {"containers": [{"name": "node", "image": "none"}], "restartPolicy": "Never"}
-    job = {"template": {"spec": pod}}
-    reference = {
-        "apiVersion": TRAINJOBS.api_version,
-        "kind": "TrainJob",
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }
-    namespace = owner["metadata"]["namespace"]
-    return {
-        "apiVersion": JOBSETS.api_version,
-        "kind": "JobSet",
-        "metadata": {"namespace": namespace, "name": name, "ownerReferences": [reference]},
-        "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": job}}]},
     }
 
 

@@ -21,7 +21,7 @@ async def make_left_alone(cluster: Cluster, job: Submission) -> Obj:
     return await cluster.api.create(made)
 
 
-def jobset_of(owner: Obj) -> Obj:
+def jobset_of(owner: Obj, name: str = "dry") -> Obj:
     """Return a JobSet of a TrainJob that is there."""
     meta = owner["metadata"]
     reference = {
@@ -33,7 +33,7 @@ def jobset_of(owner: Obj) -> Obj:
     }
     pods = {"containers": [{"name": "node", "image": "none"}], "restartPolicy": "Never"}
     job = {"name": "node", "template": {"spec": {"template": {"spec": pods}}}}
-    metadata = {"namespace": meta["namespace"], "name": "dry", "ownerReferences": [reference]}
+    metadata = {"namespace": meta["namespace"], "name": name, "ownerReferences": [reference]}
     return {
         "apiVersion": JOBSETS.api_version,
         "kind": JOBSETS.kind,

@@ -1,6 +1,6 @@
 """Two teams on one chain: queues that own GPUs, and TrainJobs that borrow and are asked to go."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS, Obj
+from e2e.cluster.stages import RUN_SECONDS
 from e2e.cluster.timeline import Moment, State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import QUEUES
@@ -24,8 +25,10 @@ __all__ = [
     "has_failed",
     "has_left",
     "has_node",
+    "hurry",
     "is_gone",
     "is_suspended",
+    "let_finish",
     "lives",
     "make_queue",
     "on_nodes",
@@ -89,6 +92,23 @@ def frozen(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         kubelets.resume()
+
+
+async def hurry(cluster: Cluster, pods: Iterable[Obj], stage: str = RUN_SECONDS) -> None:
+    """Let pods that wait for the end of a stage wait no longer."""
+    for pod in pods:
+        meta = pod["metadata"]
+        if stage in meta["annotations"]:
+            fields = {"metadata": {"annotations": {stage: "0s"}}}
+            await cluster.api.merge(PODS, meta["namespace"], meta["name"], fields)
+
+
+async def let_finish(cluster: Cluster, seen: Timeline, name: str, nodes: int) -> None:
+    """Wait until a TrainJob runs, and let it be Complete."""
+    await seen.settle()  # what ran before is not what runs now
+    await seen.until(on_nodes(name, nodes), f"{name} runs", 60)
+    await hurry(cluster, _running(seen.state, name))
+    await seen.until(complete(name), f"{name} is Complete", 60)
 
 
 def bare(room: str, name: str, queue: str, gpus: int) -> Obj:

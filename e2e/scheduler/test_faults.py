@@ -15,7 +15,7 @@ from e2e.scheduler.test_gangs import bound, submit
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
 _LEASE: Final = Key(LEASES, NAMESPACE, "trainer-kai-scheduler")
-_BEGUN_S: Final = 2.0  # so long the leader who is new may need to bind a gang
+_BEGUN_S: Final = 5.0  # so long the leader who is new may need to bind a gang
 
 
 class FirstTwo:

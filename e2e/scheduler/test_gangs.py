@@ -14,6 +14,7 @@ from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import QUEUE, finishing, is_complete, pods_in
 from e2e.front.runtimes import make_runtime
 from e2e.scheduler.conftest import House
+from e2e.scheduler.teams import let_finish
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
 _WHOLE_S = 5.0  # so long a unit may be bound in part, and be seen so
@@ -140,7 +141,7 @@ async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
     api = narrow.cluster.api
     await make_queue(narrow, "limited", 2)
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
-        await submit(narrow, closet, "small", nodes=2, queue="limited", run_for="8s")
+        await submit(narrow, closet, "small", nodes=2, queue="limited", run_for="600s")
         await seen.until(lambda state: bound(state, "small") == 2, "what is within it runs")
         await _limit(narrow, "limited", 1)
         await submit(narrow, closet, "large", nodes=3, queue="limited")
@@ -148,6 +149,7 @@ async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
         assert bound(seen.state, "small") == 2
         await _limit(narrow, "limited", 6)
         await seen.until(lambda state: bound(state, "large") == 3, "it runs")
+        await let_finish(narrow.cluster, seen, "small", 2)
         await seen.until(is_complete, "both are Complete")
     await until_unused(narrow, "limited")
     await api.delete(QUEUES, None, "limited")

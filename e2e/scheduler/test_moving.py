@@ -18,12 +18,12 @@ from e2e.scheduler.teams import (
     has_left,
     is_gone,
     is_suspended,
+    let_finish,
     make_queue,
     on_nodes,
     resumptions,
     submit,
     suspensions,
-    was_suspended,
 )
 
 _TIMES: Final = 5
@@ -73,18 +73,20 @@ async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
         await settle(battered, cell, seen)
         await scatter(battered, cell, seen, "small")
         stays, leaves = where(seen.state, "large"), where(seen.state, "small")
-        await submit(cluster, cell, Job("claim", cell, 1, "8s", gpus=8))
+        await submit(cluster, cell, Job("claim", cell, 1, gpus=8))
         await asyncio.sleep(_LONG_ENOUGH_S)
         assert not is_suspended("small")(seen.state)
 
-        await offer(battered, cell, "on")
-        await seen.until(was_suspended(seen, "small"), "the smaller one moves")
-        await submit(cluster, cell, Job("rival", cell, 1, gpus=5))
+        with frozen(cluster):  # it has not moved before the rival is there
+            await offer(battered, cell, "on")
+            await seen.until(is_suspended("small"), "the smaller one moves")
+            await submit(cluster, cell, Job("rival", cell, 1, gpus=5))
+            await seen.until(_waits("rival"), "somebody else wants its place")
         await seen.until(on_nodes("claim", 1), "there is a whole node")
         await seen.until(on_nodes("small", 1), "and whoever moved has its place")
         assert (where(seen.state, "claim"), where(seen.state, "small")) == (leaves, stays)
         assert not where(seen.state, "rival")
-        await seen.until(complete("claim"), "the claim has run")
+        await let_finish(cluster, seen, "claim", 1)
         await seen.until(on_nodes("rival", 1), "the rival comes after it")
         history = seen.history()
 
@@ -108,9 +110,10 @@ async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
         for i in range(_TIMES):
             small, claim, rival = (f"{name}-{i}" for name in ("small", "claim", "rival"))
             await scatter(battered, cell, seen, small)
-            await submit(cluster, cell, Job(claim, cell, 1, "1s", gpus=8))
-            await seen.until(was_suspended(seen, small), f"it moves, killed {i} times")
-            await battered.scheduler.kill()
+            with frozen(cluster):  # nobody resumes it before its pod is gone
+                await submit(cluster, cell, Job(claim, cell, 1, "1s", gpus=8))
+                await seen.until(is_suspended(small), f"it moves, killed {i} times")
+                await battered.scheduler.kill()
             await submit(cluster, cell, Job(rival, cell, 1, "1s", gpus=5))
             await battered.scheduler.start()
             await seen.until(on_nodes(small, 1), "whoever moved has its place", 60)
@@ -137,7 +140,7 @@ async def test_what_was_kept_does_not_come_back(battered: House, cell: str) -> N
         theirs = await scatter(battered, cell, seen, "small")
         with frozen(cluster):  # nobody leads any more before it has left
             await submit(cluster, cell, Job("claim", cell, 1, gpus=8))
-            await seen.until(was_suspended(seen, "small"), "it moves")
+            await seen.until(is_suspended("small"), "it moves")
             await battered.scheduler.kill()
         await seen.until(_is_kept, "its place is kept")
         theirs["spec"]["suspend"] = True

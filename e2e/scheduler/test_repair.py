@@ -5,13 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from e2e.cluster.resources import CLUSTER_RUNTIMES, NODES, PODS, TRAINJOBS, Obj
-from e2e.cluster.stages import RUN_SECONDS
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import QUEUE, finishing, pods_in
 from e2e.scheduler.conftest import House
-from e2e.scheduler.teams import was_suspended
+from e2e.scheduler.teams import hurry, was_suspended
 
 _SOON = pytest.mark.parametrize(
     "own_house", [{"TRAINER_KAI_REPAIR_GRACE_S": "3"}], indirect=True, ids=["grace 3 s"]
@@ -69,13 +68,12 @@ async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: Hou
         await api.delete(PODS, "room", victim["metadata"]["name"])
         await seen.until(was_suspended(seen, "job"), "the TrainJob is suspended")
         await seen.until(lambda state: not _is_suspended(state), "it is resumed", 60)
+        await seen.settle()  # its old pods are gone
         job = await api.get(TRAINJOBS, "room", "job")
         assert "trainer-kai.dev/evicted-by" not in job["metadata"].get("annotations", {})
         await seen.until(lambda state: len(pods_in(state)) == 2, "both pods wait")
         assert [_node(it) for it in pods_in(seen.state)] == ["", ""]
-        for pod in pods_in(seen.state):  # only now: neither may end before the gang has left
-            ends = {"metadata": {"annotations": {RUN_SECONDS: "1s"}}}
-            await api.merge(PODS, "room", pod["metadata"]["name"], ends)
+        await hurry(own_house.cluster, pods_in(seen.state))
         await api.merge(NODES, None, _node(victim), {"spec": {"unschedulable": None}})
         await seen.until(_is_complete, "the TrainJob is Complete", 60)
 

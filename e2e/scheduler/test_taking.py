@@ -17,6 +17,7 @@ from e2e.scheduler.teams import (
     failures,
     has_failed,
     has_node,
+    let_finish,
     lives,
     make_queue,
     on_nodes,
@@ -34,12 +35,12 @@ async def test_who_is_reclaimed_five_times_reaches_complete(teams: House, court:
     """All eight pods leave at once each time, and not one of them counts as failed."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        await submit(cluster, court, Job("victim", "borrower", 8, "12s"))  # who sees it may be slow
+        await submit(cluster, court, Job("victim", "borrower", 8))
         for i in range(5):
             await seen.until(on_nodes("victim", 8), f"the borrower runs, reclaimed {i} times")
             await submit(cluster, court, Job(f"owner-{i}", "owner", 8, "1s"))
             await seen.until(complete(f"owner-{i}"), "whoever owns the GPUs has run", 60)
-        await seen.until(complete("victim"), "the borrower is Complete", 60)
+        await let_finish(cluster, seen, "victim", 8)
         history = seen.history()
 
         assert failures(seen.state, "victim") == (0, 0)
@@ -75,14 +76,15 @@ async def test_two_teams_lend_and_give_back(teams: House, court: str) -> None:
     for team in ("left", "right"):
         await make_queue(cluster, team, 4)
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
-        for name, run_for in (("first", "20s"), ("second", "12s")):
-            await submit(cluster, court, Job(name, "left", 4, run_for))
+        for name in ("first", "second"):
+            await submit(cluster, court, Job(name, "left", 4))
             await seen.until(on_nodes(name, 4), f"{name} runs")
             await asyncio.sleep(_SECOND_S)
-        await submit(cluster, court, Job("guest", "right", 4, "3s"))
+        await submit(cluster, court, Job("guest", "right", 4))
         await seen.until(on_nodes("guest", 4), "the other team has what it owns")
         await seen.until(on_nodes("second", 0), "whoever came last made room")
-        await seen.until(complete("guest", "first", "second"), "all are Complete", 60)
+        for name in ("guest", "first", "second"):
+            await let_finish(cluster, seen, name, 4)
         history = seen.history()
 
     times = {name: suspensions(history, name) for name in ("first", "second", "guest")}
@@ -94,12 +96,12 @@ async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, cou
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
         for name in ("old", "new"):
-            await submit(cluster, court, Job(name, "owner", 4, "14s", priority="train"))
+            await submit(cluster, court, Job(name, "owner", 4, priority="train"))
             await seen.until(on_nodes(name, 4), f"{name} runs")
             await asyncio.sleep(_SECOND_S)
-        await submit(cluster, court, Job("urgent", "owner", 4, "2s", priority="inference"))
-        await seen.until(on_nodes("urgent", 4), "whoever matters more runs")
-        await seen.until(complete("urgent", "old", "new"), "all are Complete", 60)
+        await submit(cluster, court, Job("urgent", "owner", 4, priority="inference"))
+        for name in ("urgent", "old", "new"):
+            await let_finish(cluster, seen, name, 4)
         history = seen.history()
         told = await events_of(cluster, court, "new")
 

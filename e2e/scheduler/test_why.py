@@ -14,12 +14,13 @@ import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CLUSTER_RUNTIMES, PODS, TRAINJOBS, Obj, Resource
-from e2e.cluster.stages import READY_SECONDS, RUN_SECONDS
+from e2e.cluster.stages import READY_SECONDS
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, pod_annotations
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import QUEUE, finishing, groups_in, is_complete, pods_in
 from e2e.scheduler.conftest import House
+from e2e.scheduler.teams import hurry
 from tests.support.tree import ROOT
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -183,10 +184,10 @@ async def test_a_launcher_that_comes_later_is_not_waited_for(
         await api.create(job.trainjob())
         await seen.until(all_run("job", 2), "the workers run")
         early = await user.why("job", "-o", "json")
-        await _hurry(house.cluster, pods_in(seen.state), READY_SECONDS)
+        await hurry(house.cluster, pods_in(seen.state), READY_SECONDS)
         await seen.until(all_run("job", 3), "the launcher runs, too")
         whole = await user.why("job", "-o", "json")
-        await _hurry(house.cluster, pods_in(seen.state), RUN_SECONDS)
+        await hurry(house.cluster, pods_in(seen.state))
         await seen.until(is_complete, "the TrainJob is Complete", 60)
         after = await user.why("job")
 
@@ -195,15 +196,6 @@ async def test_a_launcher_that_comes_later_is_not_waited_for(
     assert unit["note"] == "launcher comes when the others are Ready, and room for it is kept"
     assert (whole.code, whole.answer["units"][0]["pods"]["running"]) == (0, 3)
     assert (after.code, after.out.split()[2]) == (0, "complete")
-
-
-async def _hurry(cluster: Cluster, pods: list[Obj], stage: str) -> None:
-    """Let pods that wait for the end of a stage wait no longer."""
-    for pod in pods:
-        meta = pod["metadata"]
-        if stage in meta["annotations"]:
-            fields = {"metadata": {"annotations": {stage: "0s"}}}
-            await cluster.api.merge(PODS, meta["namespace"], meta["name"], fields)
 
 
 def _both(one: Any, other: Any) -> Any:

@@ -15,6 +15,7 @@ from e2e.scheduler.teams import (
     frozen,
     has_left,
     is_suspended,
+    let_finish,
     on_nodes,
     submit,
     suspensions,
@@ -29,7 +30,7 @@ async def evicted(
     cluster: Cluster, room: str, seen: Timeline, victim: str = "victim", owner: str = "owner"
 ) -> AsyncIterator[Obj]:
     """Have a borrower make room for an owner; until it ends it is asked to, and has not left."""
-    manifest = await submit(cluster, room, Job(victim, "borrower", 8, "6s"), _USER)
+    manifest = await submit(cluster, room, Job(victim, "borrower", 8), _USER)
     await seen.until(on_nodes(victim, 8), "the borrower runs")
     with frozen(cluster):
         await submit(cluster, room, Job(owner, "owner", 8, "2s"))
@@ -59,7 +60,7 @@ async def test_who_is_to_be_suspended_stays_so(teams: House, court: str) -> None
         await seen.until(has_left("victim", _RECORD), "we have let go of it")
         assert is_suspended("victim")(seen.state)
         await cluster.api.apply(with_suspend(manifest, value=False), _USER)
-        await seen.until(complete("victim"), "it is Complete", 60)
+        await let_finish(cluster, seen, "victim", 8)
 
 
 async def test_who_takes_the_record_away_keeps_it_suspended(teams: House, court: str) -> None:
@@ -72,7 +73,7 @@ async def test_who_takes_the_record_away_keeps_it_suspended(teams: House, court:
         await seen.until(complete("owner"), "the owner is done", 60)
         assert is_suspended("victim")(seen.state)
         await cluster.api.merge(TRAINJOBS, court, "victim", {"spec": {"suspend": False}})
-        await seen.until(complete("victim"), "it is Complete", 60)
+        await let_finish(cluster, seen, "victim", 8)
 
 
 async def test_who_is_applied_anew_by_its_repository_comes_back(teams: House, court: str) -> None:
@@ -82,7 +83,8 @@ async def test_who_is_applied_anew_by_its_repository_comes_back(teams: House, co
         async with evicted(cluster, court, seen) as manifest:
             for _ in range(3):
                 await cluster.api.apply(manifest, _USER)
-        await seen.until(complete("owner", "victim"), "both are Complete", 60)
+        await seen.until(complete("owner"), "the owner is done", 60)
+        await let_finish(cluster, seen, "victim", 8)
         history = seen.history()
 
     assert suspensions(history, "victim") == 1
@@ -95,7 +97,8 @@ async def test_who_is_told_to_run_meanwhile_waits_unsuspended(teams: House, cour
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
         async with evicted(cluster, court, seen) as manifest:
             await cluster.api.apply(with_suspend(manifest, value=False), _USER)
-        await seen.until(complete("owner", "victim"), "both are Complete", 60)
+        await seen.until(complete("owner"), "the owner is done", 60)
+        await let_finish(cluster, seen, "victim", 8)
 
     assert _RECORD not in await annotations(cluster, court)
 
@@ -109,4 +112,4 @@ async def test_who_is_deleted_meanwhile_is_gone(teams: House, court: str) -> Non
         await seen.until(complete("owner"), "the owner is done", 60)
         async with evicted(cluster, court, seen, "second", "brief"):
             await cluster.api.delete(TRAINJOBS, court, "brief", propagationPolicy="Background")
-        await seen.until(complete("second"), "it has its room back, and is Complete", 60)
+        await let_finish(cluster, seen, "second", 8)  # it has its room back
