@@ -178,13 +178,8 @@ def _events(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
 
 def _of_each(events: Iterable[Mapping[str, Any]]) -> str:
     """Say of how many that leave by themselves a reason tells what is lost."""
-    lost = {
-        (it["namespace"], *it["podGroups"]): it["workLost"] for it in events if it.get("workLost")
-    }
-    if len(lost) < 2:
-        return ""
-    about = "" if len({*lost.values()}) == 1 else "about "  # words are rounded
-    return f" (each of {len(lost)} units loses {about}as much)"
+    units = {(it["namespace"], *it["podGroups"]) for it in events if it.get("workLost")}
+    return f" (each of {len(units)} loses as much)" if len(units) > 1 else ""
 
 
 def _by_place(
