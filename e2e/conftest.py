@@ -1,11 +1,13 @@
 """What the tests on the real chain share: one cluster for those that do it no harm."""
 
 import itertools
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import pytest_asyncio
+from _pytest.nodeid import coerce_node_id
 
 from e2e.cluster import resources
 from e2e.cluster.bringup import Options, running_cluster
@@ -14,38 +16,45 @@ from e2e.cluster.furnish import CACHE_INITIALIZER
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 _NUMBERS = itertools.count(1)
-_TABLE = pytest.StashKey[list[tuple[str, ...]]]()
-_LATENCIES = pytest.StashKey[list[tuple[str, ...]]]()
 _FAILED = pytest.StashKey[bool]()
-_HEADING = ("runtime", "numNodes", "jobs", "pods, in the order they were bound", "Complete after")
-_STAGES = pytest.StashKey[list[tuple[str, ...]]]()
-_STAGES_HEADING = (
-    "runtime",
-    "numNodes",
-    "groups",
-    "units",
-    "pods bound",
-    "writes",
-    "Complete after",
-)
-
-
 EDGES_MS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000)
-LATENCIES = ("while", *(f"<{edge} ms" for edge in EDGES_MS), "more")
+# fixture -> title and heading of the table that is printed after the run
+_TABLES: Final = {
+    "stage_table": (
+        "runtime → units → groups → Complete",
+        ["runtime", "numNodes", "groups", "units", "pods", "Complete after"],
+    ),
+    "latency_table": (
+        "pods of others, by how long their creation took",
+        ["while", *(f"<{edge} ms" for edge in EDGES_MS), "more"],
+    ),
+}
+# Chains that several files share: their tests run on one worker, so that each starts once.
+_SHARED: Final = ("house", "teams", "battered", "front", "staff", "_worn")
+# Chains of one test: it may run on any worker.
+_OWN: Final = frozenset({"own_cluster", "own_front", "own_house"})
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Make room for the tables of runtimes."""
-    config.stash[_TABLE] = []
-    config.stash[_STAGES] = []
-    config.stash[_LATENCIES] = []
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests on the chain in one event loop: they share a cluster and its connections."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the tests of one chain on one worker, in one event loop: they share its connections."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if getattr(config.option, "loadgroup", False):
+                # What `xdist_group` does; but xdist 3.8 writes to where pytest 9.2 does not look.
+                item._id = coerce_node_id(f"{item.nodeid}@{_chain_of(item)}")
+
+
+def _chain_of(item: pytest.Item) -> str:
+    """Name the chain that a test runs on: a shared one, its own, or the one of its file."""
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    for name in _SHARED:
+        if name in fixtures:
+            return name
+    if _OWN.intersection(fixtures):
+        return item.nodeid
+    folder = item.path.parent.name
+    return f"cluster-{folder}" if "cluster" in fixtures else f"{folder}/{item.path.stem}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,40 +68,39 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Print the tables of runtimes after the tests."""
-    for title, heading, rows in (
-        ("runtime → objects → Complete", _HEADING, config.stash[_TABLE]),
-        ("runtime → units → groups → Complete", _STAGES_HEADING, config.stash[_STAGES]),
-        ("pods of others, by how long their creation took", LATENCIES, config.stash[_LATENCIES]),
-    ):
-        if not rows:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the tables after the tests; the rows come with the reports, also from workers."""
+    given = [
+        row
+        for report in terminalreporter.getreports("")
+        if report.when == "teardown"
+        for row in report.user_properties
+    ]
+    for name, (title, heading) in _TABLES.items():
+        rows = [heading, *sorted(row for table, row in given if table == name)]
+        if len(rows) == 1:
             continue
-        widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         terminalreporter.section(title)
-        for row in [heading, *sorted(rows)]:
+        for row in rows:
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             terminalreporter.write_line(line.rstrip())
 
 
-@pytest.fixture
-def runtime_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
-    """Return the table of runtimes, to add a row to."""
-    return request.config.stash[_TABLE]
+def _table(name: str) -> Callable[[pytest.FixtureRequest], Iterator[list[tuple[str, ...]]]]:
+    """Make the fixture of a table: rows that a test adds travel with its report."""
+
+    @pytest.fixture(name=name)
+    def rows(request: pytest.FixtureRequest) -> Iterator[list[tuple[str, ...]]]:
+        added: list[tuple[str, ...]] = []
+        yield added
+        request.node.user_properties += [(name, list(row)) for row in added]
+
+    return rows
 
 
-@pytest.fixture
-def stage_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
-    """Return the table of runtimes with their units, to add a row to."""
-    return request.config.stash[_STAGES]
-
-
-@pytest.fixture
-def latency_table(request: pytest.FixtureRequest) -> list[tuple[str, ...]]:
-    """Return the table of how long others wait for their pods, to add a row to."""
-    return request.config.stash[_LATENCIES]
+stage_table = _table("stage_table")
+latency_table = _table("latency_table")
 
 
 def failed(who: pytest.Config | pytest.Item) -> bool:
@@ -115,7 +123,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
             shared.keep_logs()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def _worn(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     async with running_cluster(Options(name="test-worn")) as worn:
         await worn.add_nodes(4)
@@ -126,7 +134,7 @@ async def _worn(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def worn_cluster(_worn: Cluster) -> AsyncIterator[Cluster]:
-    """Return a chain of one module's own, to do harm to its programs: afterwards all run again."""
+    """Return a chain to do harm to its programs: after each test all of them run again."""
     yield _worn
     for process in _worn.processes:
         if process.identity is None:

@@ -16,7 +16,7 @@ from e2e.cluster.paths import cache_root
 from e2e.cluster.tether import tethered
 
 _PATIENCE_S = 240.0  # on a cold machine the first linker starts only after minutes of compiling
-_CUTS = [signal.SIGINT, signal.SIGKILL]
+_CUTS = [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)]
 _TOOLS = {"compile", "link", "asm"}
 
 

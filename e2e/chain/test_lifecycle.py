@@ -42,8 +42,14 @@ asyncio.run(main())
 _PATIENCE_S = 20.0
 _READY_S = 15.0
 _TRIES = 3
-_ENDINGS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-_CUTS = [signal.SIGINT, signal.SIGKILL]
+_ENDINGS = [
+    signal.SIGKILL,
+    *(
+        pytest.param(it, marks=pytest.mark.soak)
+        for it in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    ),
+]
+_CUTS = [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)]
 
 
 class Held:
@@ -135,6 +141,7 @@ async def test_clusters_started_by_hand_live_side_by_side(tmp_path: Path) -> Non
         assert not list(registry.clusters_root().iterdir())
 
 
+@pytest.mark.soak
 async def test_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
     """A cluster started by hand whose supervisor is killed ends, and `status` forgets it."""
     with _own_cache(tmp_path):

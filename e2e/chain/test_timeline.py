@@ -28,15 +28,15 @@ async def test_nothing_written_before_the_end_is_missing(cluster: Cluster, names
     assert added - {"kube-root-ca.crt"} == set(names)
 
 
-async def test_an_api_server_that_goes_away_fails_the_record(own_cluster: Cluster) -> None:
+async def test_an_api_server_that_goes_away_fails_the_record(worn_cluster: Cluster) -> None:
     """A watch that ends is a gap: the test that relied on it must fail, not go on blind."""
-    apiserver = own_cluster.process("kube-apiserver")
+    apiserver = worn_cluster.process("kube-apiserver")
 
     async def watch_through_a_restart() -> None:
-        async with own_cluster.timeline(PODS):
+        async with worn_cluster.timeline(PODS):
             await apiserver.kill()
             apiserver.start()
-            await own_cluster.ready("kube-apiserver")
+            await worn_cluster.ready("kube-apiserver")
 
     with pytest.raises(Gap, match="pods: "):
         await watch_through_a_restart()

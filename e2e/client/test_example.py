@@ -16,21 +16,21 @@ _README: Final = ROOT / "trainer_kai" / "kube" / "README.md"
 _PATIENCE_S: Final = 60.0
 
 
-async def test_the_example_prints_every_change_once(own_cluster: Cluster, tmp_path: Path) -> None:
+async def test_the_example_prints_every_change_once(worn_cluster: Cluster, tmp_path: Path) -> None:
     """Pods are made, changed and deleted before and after the API server is killed."""
     program = tmp_path / "example.py"
     program.write_text(_example())
-    async with _running(program, own_cluster.kubeconfig) as printed:
+    async with _running(program, worn_cluster.kubeconfig) as printed:
         await _until(printed, "synced")
-        await _make(own_cluster, "a", "b")
+        await _make(worn_cluster, "a", "b")
         labels = {"metadata": {"labels": {"k": "v"}}}
-        await own_cluster.api.merge(resources.PODS, "default", "a", labels)
+        await worn_cluster.api.merge(resources.PODS, "default", "a", labels)
         await _until(printed, "modified default/a")
 
-        await own_cluster.restart_api_server()
-        await _make(own_cluster, "c")
+        await worn_cluster.restart_api_server()
+        await _make(worn_cluster, "c")
         await _until(printed, "added default/c")
-        await own_cluster.api.delete(resources.PODS, "default", "b")
+        await worn_cluster.api.delete(resources.PODS, "default", "b")
         await _until(printed, "deleted default/b")
 
         assert [line for line in printed if line != "synced"] == [

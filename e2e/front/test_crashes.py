@@ -1,4 +1,4 @@
-"""Our processes are killed at random while 200 TrainJobs come in; in the end all is well."""
+"""Our processes are killed at random while TrainJobs come in; in the end all is well."""
 
 import asyncio
 import itertools
@@ -6,15 +6,17 @@ import random
 from collections import Counter
 from typing import Final, NamedTuple
 
+import pytest
+
 from e2e.cluster.resources import EVENTS, JOBSETS, PODS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import GROUP, LEAF, Front, groups_in, pods_in, shape
+from e2e.size import SEED, size
 
-_JOBS: Final = 200
+_JOBS: Final = size(60, 200)
 _CRASHES: Final = 4  # at least
-_SEED: Final = 20261121
 _OWNER: Final = "jobset.sigs.k8s.io/jobset-name"
 
 
@@ -45,6 +47,7 @@ _KINDS: Final = (
 )
 
 
+@pytest.mark.sized
 async def test_crashes_lose_nothing_and_double_nothing(own_front: Front) -> None:
     """Each unit has exactly one group, each pod is in it, and nobody is warned of anything else."""
     cluster = own_front.cluster
@@ -83,7 +86,7 @@ async def test_crashes_lose_nothing_and_double_nothing(own_front: Front) -> None
 
 async def _crash(front: Front, over: asyncio.Event) -> int:
     """Kill one or the other every now and then, and start it again; return how often."""
-    chance = random.Random(_SEED)  # noqa: S311 - which one, and when: no secret
+    chance = random.Random(SEED)  # noqa: S311 - which one, and when: no secret
     count = 0
     while not over.is_set() or count < _CRASHES:
         victim = chance.choice([front.webhook, front.podgrouper])

@@ -5,6 +5,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS
@@ -14,13 +16,15 @@ from e2e.front.balancer import Balancer
 from e2e.front.install import PODGROUPS, install
 from e2e.front.ours import GROUP, QUEUE, pods_in
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
+from e2e.size import size
 
-_JOBS: Final = 200
+_JOBS: Final = size(80, 200)
 _OTHER: Final = WEBHOOK._replace(name="webhook-2")
 
 
+@pytest.mark.sized
 async def test_a_replica_that_dies_costs_nothing(tmp_path: Path) -> None:
-    """Of 200 TrainJobs none fails; each has its one group, and is started."""
+    """None of the TrainJobs fails; each has its one group, and is started."""
     async with running_cluster(Options(name="test-replicas")) as cluster:
         address, port = cluster.free_port(), cluster.free_port()
         await cluster.add_nodes(8, NodeShape(gpus=32))

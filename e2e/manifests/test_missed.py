@@ -1,17 +1,18 @@
-"""No right can be missing unseen: ten are taken away, drawn by lot, and each is missed."""
+"""No right can be missing unseen: some are taken away, drawn by lot, and each is missed."""
 
 import asyncio
-import os
 import random
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import pytest
+
 from e2e.manifests.rights import Right
 from e2e.manifests.scenes import clear, play
 from e2e.manifests.staff import Staff
+from e2e.size import SEED, size
 
-_MANY: Final = 10
-_SEED: Final = int(os.environ.get("E2E_SEED", "9"))
+_MANY: Final = size(4, 10)
 _PATIENCE_S: Final = 12.0
 _AT_THE_START: Final = (
     "secrets",
@@ -21,11 +22,12 @@ _AT_THE_START: Final = (
 )
 
 
+@pytest.mark.sized
 async def test_a_right_that_is_taken_away_is_missed(staff: Staff) -> None:
     """A process is not ready, warns or ends; or what people wait for does not come about."""
-    drawn = random.Random(_SEED).sample(staff.rights, _MANY)  # noqa: S311 - no secret
+    drawn = random.Random(SEED).sample(staff.rights, _MANY)  # noqa: S311 - no secret
     found: dict[Right, list[str]] = {}
-    print(f"\nseed {_SEED}, of {len(staff.rights)} rights:")
+    print(f"\nseed {SEED}, of {len(staff.rights)} rights:")
     for together in _rounds(right for right in drawn if _is_for_a_start(right)):
         found |= await _started_without(staff, together)
     for number, right in enumerate(it for it in drawn if not _is_for_a_start(it)):

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import pytest
+import pytest_asyncio
 
 from e2e.cluster.api import ApiError
+from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
     JOBSETS,
@@ -19,6 +21,7 @@ from e2e.cluster.resources import (
     namespace,
 )
 from e2e.cluster.trainjobs import Submission, condition
+from e2e.conftest import failed
 from e2e.front.install import install
 from e2e.front.runtimes import make_runtime
 from e2e.manifests.listener import Asked, listening, trust
@@ -135,119 +138,151 @@ def pod(name: str, where: str = "plain", node: str = "", **labels: str) -> Obj:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-async def test_only_what_is_ours_reaches_us(own_cluster: Cluster) -> None:
+class Heard(NamedTuple):
+    """A chain with our webhook configurations, and what the API server asks there."""
+
+    cluster: Cluster
+    port: int
+    asked: list[Asked]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def heard(request: pytest.FixtureRequest) -> AsyncIterator[Heard]:
+    """Return a chain whose questions are answered and written down."""
+    async with running_cluster(Options(name="test-reach")) as cluster:
+        port = cluster.free_port()
+        await _namespaces(cluster)
+        async with listening(cluster, port) as asked:
+            await install(cluster, port=port)
+            await _until_asked(cluster, asked)
+            yield Heard(cluster, port, asked)
+        if failed(request.config):
+            cluster.keep_logs()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def deaf(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Return a chain with our webhook configurations, and no webhook that answers."""
+    async with running_cluster(Options(name="test-deaf")) as cluster:
+        await cluster.add_nodes(1)
+        await _namespaces(cluster)
+        submitted = Submission("held", "torch-distributed", "plain").trainjob()
+        await cluster.api.create(submitted | {"spec": {**submitted["spec"], "suspend": True}})
+        await cluster.guarded(cluster.until_found(JOBSETS, "plain", "held"))
+        await install(cluster, port=cluster.free_port())
+        await _until_refused(cluster)
+        yield cluster
+        if failed(request.config):
+            cluster.keep_logs()
+
+
+async def test_only_what_is_ours_reaches_us(heard: Heard) -> None:
     """JobSets of TrainJobs and the pods that we marked; asked for by dry runs, so nothing stays."""
-    cluster, port = own_cluster, own_cluster.free_port()
-    await _namespaces(cluster)
-    async with listening(cluster, port) as asked:
+    cluster, _, asked = heard
+    _new(asked)
+    for i, (owner, _) in enumerate(OWNERS):
+        await cluster.api.create(jobset(f"owned-{i}", owner), dryRun="All")
+    created = {f"owned-{i}" for i, (_, reaches) in enumerate(OWNERS) if reaches}
+    assert _new(asked) == {Asked("/mutate/jobset", "CREATE", name) for name in created}
+
+    for i, labels in enumerate([{GANG: "node"}, {}, {"example.com/gang": "node"}]):
+        await cluster.api.create(pod(f"pod-{i}", **labels), dryRun="All")
+    await cluster.api.create(pod("bound", node="node-0", **{GANG: "node"}), dryRun="All")
+    assert _new(asked) == {Asked("/mutate/pod", "CREATE", "pod-0")}
+
+    for where in ("kube-system", "trainer-kai", "without", "with"):
+        await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
+    assert {name for _, _, name in _new(asked)} == {"in-with"}
+
+
+async def test_only_suspended_jobsets_that_stay_are_asked_about_again(heard: Heard) -> None:
+    """A running JobSet cannot be changed, and the end of one is none of our business."""
+    cluster, _, asked = heard
+    for name, suspend in (("held", True), ("running", False), ("leaving", True)):
+        submitted = Submission(name, "torch-distributed", "plain").trainjob()
+        submitted["spec"]["suspend"] = suspend
+        await cluster.api.create(submitted)
+        await cluster.guarded(cluster.until_found(JOBSETS, "plain", name))
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    await cluster.api.merge(JOBSETS, "plain", "leaving", held)
+    await cluster.api.delete(TRAINJOBS, "plain", "leaving", propagationPolicy="Foreground")
+    await _until_leaving(cluster)
+    _new(asked)
+
+    label = {"metadata": {"labels": {"example.com/any": "thing"}}}
+    for name in ("held", "running", "leaving"):
+        await cluster.api.merge(JOBSETS, "plain", name, label)
+    assert _new(asked) == {Asked("/mutate/jobset", "UPDATE", "held")}
+
+    stop = {"spec": {"suspend": True}}  # Trainer takes it back at once, which counts as well
+    await cluster.api.merge(JOBSETS, "plain", "running", stop)
+    assert Asked("/mutate/jobset", "UPDATE", "running") in _new(asked)
+    gone: Obj = {"metadata": {"finalizers": None}}
+    await cluster.api.merge(JOBSETS, "plain", "leaving", gone)
+    assert "leaving" not in {name for _, _, name in _new(asked)}
+
+    for change, reaches in CHANGES:
+        await _try(cluster, change)
+        wanted = {Asked("/validate/trainjob", "UPDATE", "held")} if reaches else set()
+        found = {it for it in _new(asked) if it.path == "/validate/trainjob"}
+        assert found == wanted, change
+
+
+async def test_opting_in(heard: Heard) -> None:
+    """With the overlay only a namespace that asks for us reaches us."""
+    cluster, port, asked = heard
+    await install(cluster, overlay="opt-in", port=port)
+    try:
+        await _until_asked(cluster, asked)
+        async with asyncio.timeout(20):
+            while (found := await _asked_from_namespaces(cluster, asked)) != {"in-with"}:
+                assert "in-with" in found
+                await asyncio.sleep(0.1)  # until the API server goes by the overlay
+    finally:
         await install(cluster, port=port)
         await _until_asked(cluster, asked)
 
-        for i, (owner, _) in enumerate(OWNERS):
-            await cluster.api.create(jobset(f"owned-{i}", owner), dryRun="All")
-        created = {f"owned-{i}" for i, (_, reaches) in enumerate(OWNERS) if reaches}
-        assert _new(asked) == {Asked("/mutate/jobset", "CREATE", name) for name in created}
 
-        for i, labels in enumerate([{GANG: "node"}, {}, {"example.com/gang": "node"}]):
-            await cluster.api.create(pod(f"pod-{i}", **labels), dryRun="All")
-        await cluster.api.create(pod("bound", node="node-0", **{GANG: "node"}), dryRun="All")
-        assert _new(asked) == {Asked("/mutate/pod", "CREATE", "pod-0")}
-
-        for where in ("kube-system", "trainer-kai", "without", "with"):
-            await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
-        assert {name for _, _, name in _new(asked)} == {"in-with"}
+async def _asked_from_namespaces(cluster: Cluster, asked: list[Asked]) -> set[str]:
+    _new(asked)
+    for where in NAMESPACED:
+        await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
+    return {name for _, _, name in _new(asked) if name.startswith("in-")}
 
 
-async def test_what_goes_to_other_schedulers_does_not_reach_us(own_cluster: Cluster) -> None:
+async def test_what_goes_to_other_schedulers_does_not_reach_us(heard: Heard) -> None:
     """Unless something of it asks for us; and whatever an object is like, the rule gives an answer.
 
-    JobSet's own webhook is out of the way, for it lets nothing broken through to ours.
+    JobSet's own webhook is taken out of the way, for it lets nothing broken through to ours:
+    this is the last test of its chain.
     """
-    cluster, port = own_cluster, own_cluster.free_port()
-    await _namespaces(cluster)
-    async with listening(cluster, port) as asked:
-        await install(cluster, port=port)
-        await _until_asked(cluster, asked)
-        for name, (templates, labels, _) in LEFT.items():
-            made = jobset(name, OURS)
-            made["metadata"]["labels"] = labels
-            made["spec"]["replicatedJobs"] = [
-                {"name": f"job-{i}", "template": {"spec": {"template": template}}}
-                for i, template in enumerate(templates)
-            ]
-            await cluster.api.create(made, dryRun="All")
-        reached = {name for _, _, name in _new(asked)}
-        assert reached == {name for name, (_, _, reaches) in LEFT.items() if reaches}
+    cluster, _, asked = heard
+    _new(asked)
+    for name, (templates, labels, _) in LEFT.items():
+        made = jobset(name, OURS)
+        made["metadata"]["labels"] = labels
+        made["spec"]["replicatedJobs"] = [
+            {"name": f"job-{i}", "template": {"spec": {"template": template}}}
+            for i, template in enumerate(templates)
+        ]
+        await cluster.api.create(made, dryRun="All")
+    reached = {name for _, _, name in _new(asked)} & LEFT.keys()
+    assert reached == {name for name, (_, _, reaches) in LEFT.items() if reaches}
 
-        for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            for found in (await cluster.api.list(kind))[0]:
-                if found["metadata"]["name"].startswith("jobset-"):
-                    await cluster.api.delete(kind, None, found["metadata"]["name"])
-        await _until_broken_ones_reach_us(cluster, asked)
-        for name in BROKEN:
-            await _try_broken(cluster, name)
-        assert {name for _, _, name in _new(asked)} == BROKEN.keys() - UNMARKED
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for found in (await cluster.api.list(kind))[0]:
+            if found["metadata"]["name"].startswith("jobset-"):
+                await cluster.api.delete(kind, None, found["metadata"]["name"])
+    await _until_broken_ones_reach_us(cluster, asked)
+    for name in BROKEN:
+        await _try_broken(cluster, name)
+    reached = {name for _, _, name in _new(asked)} & BROKEN.keys()
+    assert reached == BROKEN.keys() - UNMARKED
 
 
-async def test_only_suspended_jobsets_that_stay_are_asked_about_again(own_cluster: Cluster) -> None:
-    """A running JobSet cannot be changed, and the end of one is none of our business."""
-    cluster, port = own_cluster, own_cluster.free_port()
-    await _namespaces(cluster)
-    async with listening(cluster, port) as asked:
-        await install(cluster, port=port)
-        await _until_asked(cluster, asked)
-        for name, suspend in (("held", True), ("running", False), ("leaving", True)):
-            submitted = Submission(name, "torch-distributed", "plain").trainjob()
-            submitted["spec"]["suspend"] = suspend
-            await cluster.api.create(submitted)
-            await cluster.guarded(cluster.until_found(JOBSETS, "plain", name))
-        held = {"metadata": {"finalizers": ["example.com/held"]}}
-        await cluster.api.merge(JOBSETS, "plain", "leaving", held)
-        await cluster.api.delete(TRAINJOBS, "plain", "leaving", propagationPolicy="Foreground")
-        await _until_leaving(cluster)
-        _new(asked)
-
-        label = {"metadata": {"labels": {"example.com/any": "thing"}}}
-        for name in ("held", "running", "leaving"):
-            await cluster.api.merge(JOBSETS, "plain", name, label)
-        assert _new(asked) == {Asked("/mutate/jobset", "UPDATE", "held")}
-
-        stop = {"spec": {"suspend": True}}  # Trainer takes it back at once, which counts as well
-        await cluster.api.merge(JOBSETS, "plain", "running", stop)
-        assert Asked("/mutate/jobset", "UPDATE", "running") in _new(asked)
-        gone: Obj = {"metadata": {"finalizers": None}}
-        await cluster.api.merge(JOBSETS, "plain", "leaving", gone)
-        assert "leaving" not in {name for _, _, name in _new(asked)}
-
-        for change, reaches in CHANGES:
-            await _try(cluster, change)
-            wanted = {Asked("/validate/trainjob", "UPDATE", "held")} if reaches else set()
-            found = {it for it in _new(asked) if it.path == "/validate/trainjob"}
-            assert found == wanted, change
-
-
-async def test_opting_in(own_cluster: Cluster) -> None:
-    """With the overlay only a namespace that asks for us reaches us."""
-    cluster, port = own_cluster, own_cluster.free_port()
-    await _namespaces(cluster)
-    async with listening(cluster, port) as asked:
-        await install(cluster, overlay="opt-in", port=port)
-        await _until_asked(cluster, asked)
-        for where in NAMESPACED:
-            await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
-    assert {name for _, _, name in asked} == {"in-with"}
-
-
-async def test_nobody_waits_for_us_but_new_trainjobs(own_cluster: Cluster) -> None:
+async def test_nobody_waits_for_us_but_new_trainjobs(deaf: Cluster) -> None:
     """With the webhook dead everything goes on but the creation of JobSets of TrainJobs."""
-    cluster = own_cluster
-    await _namespaces(cluster)
-    submitted = Submission("held", "torch-distributed", "plain").trainjob()
-    await cluster.api.create(submitted | {"spec": {**submitted["spec"], "suspend": True}})
-    await cluster.guarded(cluster.until_found(JOBSETS, "plain", "held"))
-    await install(cluster, port=cluster.free_port())
-    await _until_refused(cluster)
-
+    cluster = deaf
     await cluster.api.create(jobset("foreign", None))
     await cluster.api.create(pod("marked", **{GANG: "node"}))
     label = {"metadata": {"labels": {"example.com/any": "thing"}}}
@@ -258,15 +293,12 @@ async def test_nobody_waits_for_us_but_new_trainjobs(own_cluster: Cluster) -> No
         await cluster.api.create(jobset("ours", OURS), dryRun="All")
 
 
-async def test_who_goes_to_another_scheduler_runs_without_us(own_cluster: Cluster) -> None:
+async def test_who_goes_to_another_scheduler_runs_without_us(deaf: Cluster) -> None:
     """With the webhook dead such a TrainJob has its pods at once, and runs."""
-    cluster = own_cluster
-    await _namespaces(cluster)
-    await install(cluster, port=cluster.free_port())
-    await _until_refused(cluster)
+    cluster = deaf
     schedulers = {"node": OTHERS}
     await make_runtime(cluster, "plain", schedulers=schedulers)
-    job = Submission("foreign", "own", "plain", 2, kind="TrainingRuntime")
+    job = Submission("elsewhere", "own", "plain", 2, kind="TrainingRuntime")
     async with cluster.timeline(PODS, TRAINJOBS, namespace="plain") as seen:
         await cluster.api.create(job.trainjob())
         await seen.until(lambda _: len(seen.of(PODS)) == 2, "its pods exist", 10)

@@ -59,7 +59,7 @@ async def house_on(
         yield House(cluster, ours, proxy)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def house(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
@@ -96,11 +96,11 @@ async def closet(narrow: House) -> AsyncIterator[str]:
         yield name
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def battered(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
-    """Return a chain with two nodes, to do it harm that each test of a module makes good again."""
+    """Return a chain with two nodes, to do it harm that each test makes good again."""
     async with house_on("test-battered", tmp_path_factory.mktemp("battered"), 2) as shared:
         yield shared
         if failed(request.config):
@@ -131,7 +131,7 @@ async def own_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             own.cluster.keep_logs()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def teams(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:

@@ -16,16 +16,18 @@ from e2e.scheduler.teams import (
     submit,
     suspensions,
 )
+from e2e.size import SEED, size
 
-_JOBS: Final = 50
+_JOBS: Final = size(20, 50)
 _MOST: Final = 10  # times that one makes room while others come; twice, where nothing is slow
 _ALL_S: Final = 400.0
 
 
+@pytest.mark.sized
 @pytest.mark.timeout(600)  # which counts the start of the chain as well
-async def test_fifty_trainjobs_of_two_teams_are_all_done(teams: House, court: str) -> None:
+async def test_trainjobs_of_two_teams_are_all_done(teams: House, court: str) -> None:
     """Nobody is failed, lost or sent off without end, and nothing of ours is left."""
-    cluster, lot = teams.cluster, Random(8)  # noqa: S311 - the same each time
+    cluster, lot = teams.cluster, Random(SEED)  # noqa: S311 - the same each time
     for name in ("east", "west"):
         await make_queue(cluster, name, 4)
     names = [f"job-{i:02}" for i in range(_JOBS)]

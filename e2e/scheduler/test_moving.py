@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+import pytest
+
 from e2e.cluster.resources import PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State, Timeline
 from e2e.front.install import PODGROUPS, QUEUES
@@ -25,8 +27,9 @@ from e2e.scheduler.teams import (
     submit,
     suspensions,
 )
+from e2e.size import size
 
-_TIMES: Final = 5
+_TIMES: Final = size(2, 5)
 _USER: Final = "somebody"  # who applies, and so is known to have changed something
 _LONG_ENOUGH_S: Final = 3.0  # for several plans
 _SECOND_S: Final = 1.0  # in which two objects are equally old
@@ -100,6 +103,7 @@ async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
     assert times == [(1, 1), (0, 0)]
 
 
+@pytest.mark.sized
 async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
     """Whoever leads next knows what is kept, though there are no pods to tell it by."""
     cluster = battered.cluster

@@ -1,4 +1,4 @@
-"""Three hundred TrainJobs drawn by lot, and what their users do to them meanwhile."""
+"""TrainJobs drawn by lot, and what their users do to them meanwhile."""
 
 import asyncio
 import json
@@ -17,9 +17,9 @@ from e2e.front.ours import QUEUE, finishing
 from e2e.scheduler.conftest import House
 from e2e.scheduler.test_gangs import make_queue, until_unused
 from e2e.scheduler.witness import judge
+from e2e.size import SEED, size
 
-_SEED: Final = 7
-_JOBS: Final = 300
+_JOBS: Final = size(60, 300)
 _WHOLE_S: Final = 5.0  # so long a bind may take, and be seen: etcd may have to wait for its disk
 _REPAIRED_S: Final = 40.0  # where a bind had no answer
 _IN_FLIGHT: Final = 24  # that are not over: they ask for more than there is
@@ -44,13 +44,14 @@ class _Draw(NamedTuple):
     end_s: float | None  # after so long it is deleted
 
 
+@pytest.mark.sized
 @pytest.mark.timeout(600)  # which counts the start of the chain as well
-async def test_three_hundred_trainjobs(house: House, room: str) -> None:
+async def test_trainjobs_drawn_by_lot(house: House, room: str) -> None:
     """At every change, whoever began has room for all it lacks, and is whole at once."""
     api = house.cluster.api
     await make_queue(house, "drawn", 16)
     runtimes = {it: await api.get(CLUSTER_RUNTIMES, None, it) for it in set(_RUNTIMES)}
-    lot = random.Random(_SEED)  # noqa: S311 - tests are to be the same each time
+    lot = random.Random(SEED)  # noqa: S311 - tests are to be the same each time
     async with house.cluster.timeline(*_WATCHED, namespace=room) as seen, asyncio.timeout(_ALL_S):
         turnstile = asyncio.Semaphore(_IN_FLIGHT)
         async with asyncio.TaskGroup() as users:

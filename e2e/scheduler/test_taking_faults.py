@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 import pytest
@@ -26,14 +27,16 @@ from e2e.scheduler.teams import (
     submit,
     suspensions,
 )
+from e2e.size import size
 
-_TIMES = 20
+_TIMES: Final = size(3, 20)
 _LONG_ENOUGH_S = 6.0  # for several plans, also without news
 
 
+@pytest.mark.sized
 @pytest.mark.timeout(600)
 async def test_killed_between_suspend_and_resume(teams: House, court: str) -> None:
-    """Twenty times: whoever leads next resumes it, and nothing of ours stays behind."""
+    """Each time the scheduler that leads next resumes it, and nothing of ours stays behind."""
     cluster = teams.cluster
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
         await submit(cluster, court, Job("victim", "borrower", 8))
