@@ -21,7 +21,7 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Health as Place
 
-__all__ = ["Check", "Health", "HealthServer", "Heartbeat", "Picture"]
+__all__ = ["Check", "Health", "HealthServer", "Picture"]
 
 Check: TypeAlias = Callable[[], str | None]  # why it fails, or None
 Picture: TypeAlias = Callable[[], AsyncIterator[bytes]]
@@ -125,26 +125,6 @@ class _Part(Health):
 
     def liveness(self) -> dict[str, str | None]:
         return self._whole.liveness()
-
-
-class Heartbeat:
-    """A check that something goes on: it beats, and fails when it has not for too long."""
-
-    def __init__(self, clock: Clock, limit_s: float) -> None:
-        self._clock = clock
-        self._limit_s = limit_s
-        self._last_s = clock.monotonic_s()
-
-    def beat(self) -> None:
-        """Say that it goes on."""
-        self._last_s = self._clock.monotonic_s()
-
-    def __call__(self) -> str | None:
-        """Return since when there was no beat, if that is too long."""
-        silent_s = self._clock.monotonic_s() - self._last_s
-        if silent_s <= self._limit_s:
-            return None
-        return f"no progress for {silent_s:.0f} s; {self._limit_s:g} s are normal"
 
 
 _HEALTH: Final = web.AppKey("health", Health)

@@ -11,10 +11,9 @@ import pytest_asyncio
 from e2e.client.hearing import CONFIG_MAPS, client_of, config_map
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.timeline import State
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.actions import Question, bind, evict, is_allowed, request_token
+from trainer_kai.kube.actions import Question, bind, is_allowed
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.discovery import Discovery
 from trainer_kai.kube.errors import (
@@ -22,7 +21,6 @@ from trainer_kai.kube.errors import (
     Conflict,
     Invalid,
     NotFound,
-    Throttled,
     Unavailable,
 )
 from trainer_kai.kube.request import Deletion, Target, Write
@@ -156,33 +154,6 @@ async def test_only_the_very_pod_is_bound(cluster: Cluster, client: Client, name
     assert found["metadata"]["annotations"]["example.com/why"] == "test"
 
 
-async def test_a_budget_stops_an_eviction_at_once(
-    cluster: Cluster, client: Client, namespace: str
-) -> None:
-    """What a disruption budget forbids is an answer for the caller, not a thing to wait for."""
-    made = await _make_pod(cluster, namespace, "a", app="kept")
-    key = Key(namespace, "a")
-    async with cluster.timeline(resources.PODS, namespace=namespace) as seen:
-        await bind(client, key, "node-0", uid=made["metadata"]["uid"])
-        await seen.until(_is_running, "the pod runs: one that waits has no budget")
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "kept", "namespace": namespace},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
-    }
-    path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-    await cluster.api.request("POST", path, budget)
-
-    began = time.monotonic()
-    with pytest.raises(Throttled, match="disruption budget"):
-        await evict(client, key)
-    assert time.monotonic() - began < 10
-
-    await cluster.api.request("DELETE", f"{path}/kept")
-    await evict(client, key)
-
-
 async def test_authorizers_answer_with_the_namespace_in_mind(
     cluster: Cluster, client: Client, namespace: str
 ) -> None:
@@ -214,19 +185,6 @@ async def test_authorizers_answer_with_the_namespace_in_mind(
             await asyncio.sleep(0.05)
     assert not await may("team-b", namespace)
     assert not await may("team-a", "default")
-
-
-async def test_a_token_is_somebody(cluster: Cluster, client: Client, namespace: str) -> None:
-    """A token that we ask for logs in as its service account."""
-    token = await request_token(client, Key(namespace, "default"), good_for_s=600)
-
-    async with cluster.connect(token=token.token) as api:
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-        answer = await api.request("POST", path, review)
-
-    who = answer["status"]["userInfo"]["username"]
-    assert who == f"system:serviceaccount:{namespace}:default"
 
 
 async def test_kinds_are_found_by_any_of_their_names(client: Client) -> None:
@@ -303,10 +261,6 @@ async def through_list(cluster: Cluster, namespace: str) -> set[str]:
     async with client_of(cluster.kubeconfig) as client:
         maps = await client.list(Target(CONFIG_MAPS, namespace))
     return {item.metadata.name for item in maps}
-
-
-def _is_running(state: State) -> bool:
-    return any(pod.get("status", {}).get("phase") == "Running" for pod in state.values())
 
 
 async def _make_pod(cluster: Cluster, namespace: str, name: str, **labels: str) -> resources.Obj:

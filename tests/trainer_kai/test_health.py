@@ -11,7 +11,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.health import Health, HealthServer, Heartbeat
+from trainer_kai.health import Health, HealthServer
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Health as Place
 
@@ -174,19 +174,6 @@ def test_a_check_is_not_replaced_by_another_of_its_name() -> None:
 
     with pytest.raises(ValueError, match="a check of the name pods already"):
         health.check("pods", lambda: "stuck")
-
-
-async def test_a_heartbeat_fails_when_it_was_silent_for_too_long() -> None:
-    """At the limit is fine; past it is not; the next beat cures it."""
-    clock = VirtualClock()
-    heartbeat = Heartbeat(clock, limit_s=60)
-
-    await clock.advance(60)
-    assert heartbeat() is None
-    await clock.advance(30)
-    assert heartbeat() == "no progress for 90 s; 60 s are normal"
-    heartbeat.beat()
-    assert heartbeat() is None
 
 
 # what is accepted -> the beginning of the type, and whether the text ends as OpenMetrics does

@@ -251,7 +251,7 @@ class Client:
 
 def _may_repeat(request: Request, error: ApiError, patience: Patience) -> bool:
     if isinstance(error, Throttled):
-        return request.waits_when_throttled and patience.waits_when_throttled
+        return patience.waits_when_throttled
     if isinstance(error, Unavailable) and not error.was_sent:
         return True
     return is_retryable(error) and request.repeatable

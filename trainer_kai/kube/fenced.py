@@ -30,7 +30,7 @@ _FAILED: Final = 500
 class FencedTransport:
     """Another transport behind a fence: reads are free, all else raises `LeaseLost` once it fell.
 
-    Reads are also questions that have to be posted: may they do that, a token for that account.
+    Reads are also questions that have to be posted: may this user do that.
     No write is under way for longer than the fence allows for. Closing it closes nothing: the other
     transport belongs to somebody else.
     """

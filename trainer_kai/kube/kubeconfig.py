@@ -1,7 +1,7 @@
 """Kubeconfig files, read by ourselves: a command should not wait for a large import.
 
-Users whom a program or an identity provider vouches for (`exec`, `auth-provider`) are completed by
-`trainer_kai.kube.plugins`.
+Users with an `exec` plugin are completed by `trainer_kai.kube.plugins`. An `auth-provider` is
+refused: it would log in here, and would have to keep new tokens in a file that other commands read.
 """
 
 import base64
@@ -18,19 +18,10 @@ from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.access import Access, Basic, Certificate, Credentials, Token, TokenFile, Trust
 
-__all__ = [
-    "Entry",
-    "Selected",
-    "is_address",
-    "load_access",
-    "read_data",
-    "read_files",
-    "select",
-]
+__all__ = ["Entry", "Selected", "load_access", "read_files", "select"]
 
 Section: TypeAlias = Mapping[str, Any]
 
-_PLUGINS: Final = ("exec", "auth-provider")
 _IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
 _YES: Final = ("true", "True", "TRUE")
 _NULL: Final = "tag:yaml.org,2002:null"
@@ -66,9 +57,9 @@ class Selected(msgspec.Struct, frozen=True):
     user: Entry
 
     @property
-    def plugin(self) -> str:
-        """Return the field by which a program has to say who we are; "" when none does."""
-        return next((name for name in _PLUGINS if self.user.fields.get(name)), "")
+    def has_plugin(self) -> bool:
+        """Say whether a program gives the credentials."""
+        return bool(self.user.fields.get("exec"))
 
 
 class _Merged(msgspec.Struct, frozen=True):
@@ -122,14 +113,14 @@ def load_access(selected: Selected, clock: Clock) -> Access:
     cluster, user = selected.cluster, selected.user
     where = f"clusters[{cluster.name}].cluster"
     server = str(cluster.fields.get("server") or "").rstrip("/")
-    if not is_address(server):
+    if not _is_address(server):
         message = f"{server!r} is no address; write https://HOST:PORT"
         raise _fault(cluster.file, f"{where}.server", message)
     access = Access(
         server=server,
         credentials=_credentials(user, clock),
         trust=Trust(
-            authority=read_data(cluster, where, "certificate-authority").decode(errors="replace"),
+            authority=_read_data(cluster, where, "certificate-authority").decode(errors="replace"),
             insecure=cluster.fields.get("insecure-skip-tls-verify") in _YES,
             server_name=str(cluster.fields.get("tls-server-name") or ""),
         ),
@@ -138,13 +129,13 @@ def load_access(selected: Selected, clock: Clock) -> Access:
         origin=f"context {selected.context.name} of {selected.context.file}",
     )
     where = f"users[{user.name}].user"
-    chain = read_data(user, where, "client-certificate")
+    chain = _read_data(user, where, "client-certificate")
     if not chain:
         return access
-    return replace(access, certificate=Certificate(chain, read_data(user, where, "client-key")))
+    return replace(access, certificate=Certificate(chain, _read_data(user, where, "client-key")))
 
 
-def is_address(server: str) -> bool:
+def _is_address(server: str) -> bool:
     """Say whether this is scheme, host and port, perhaps with a path."""
     try:
         parts = urlsplit(server)
@@ -163,6 +154,12 @@ def _credentials(user: Entry, clock: Clock) -> Credentials:
         if fields.get(name):
             message = "is not supported: nothing would be held to the rights of another user"
             raise _fault(user.file, f"users[{user.name}].user.{name}", message)
+    if fields.get("auth-provider") and not fields.get("exec"):
+        message = (
+            "is not supported: use an exec plugin, such as kubelogin (kubectl oidc-login) for"
+            " OpenID Connect"
+        )
+        raise _fault(user.file, f"users[{user.name}].user.auth-provider", message)
     if fields.get("tokenFile"):  # it is kept fresh, unlike a token beside it
         return TokenFile(user.file.parent / str(fields["tokenFile"]), clock)
     if fields.get("token"):
@@ -172,7 +169,7 @@ def _credentials(user: Entry, clock: Clock) -> Credentials:
     return Token("")
 
 
-def read_data(entry: Entry, where: str, name: str) -> bytes:
+def _read_data(entry: Entry, where: str, name: str) -> bytes:
     """Return what a field holds in itself, or else the file that it names."""
     path = f"{where}.{name}"
     inline, named = entry.fields.get(f"{name}-data"), entry.fields.get(name)

@@ -28,11 +28,11 @@ async def find_access(
         check_proxy(access.proxy, f"{cluster.file}: clusters[{cluster.name}].cluster.proxy-url")
     else:
         access = replace(access, proxy=proxy_for(access.server, environ))
-    if not selected.plugin:
+    if not selected.has_plugin:
         return access
     from trainer_kai.kube.plugins import with_plugin  # noqa: PLC0415 - few need it
 
-    return await with_plugin(access, selected, clock, environ)
+    return await with_plugin(access, selected, clock)
 
 
 def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:

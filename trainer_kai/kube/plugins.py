@@ -1,4 +1,4 @@
-"""Users of a kubeconfig that a program or an identity provider vouches for.
+"""Users of a kubeconfig whose credentials a program gives: `exec` plugins.
 
 The protocol of `exec` plugins is what the official package is here for. Its loader hides a plugin
 that fails, so the plugin is run by its own class, which does not. Only this module imports the
@@ -6,7 +6,7 @@ package, and only when a kubeconfig asks for it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,6 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.access import Access, Certificate
 from trainer_kai.kube.errors import ApiError
 from trainer_kai.kube.kubeconfig import Selected
-from trainer_kai.kube.oidc import Login
 
 __all__ = ["with_plugin"]
 
@@ -82,13 +81,8 @@ class _Renewed:
         return not self._header or self._clock.monotonic_s() >= self._until_s
 
 
-async def with_plugin(
-    access: Access, selected: Selected, clock: Clock, environ: Mapping[str, str]
-) -> Access:
-    """Return the access with credentials from the provider that the user names."""
-    if selected.plugin == "auth-provider":
-        login = Login(selected, clock, environ)
-        return replace(access, credentials=_Renewed(_from_provider(login), clock))
+async def with_plugin(access: Access, selected: Selected, clock: Clock) -> Access:
+    """Return the access with credentials from the plugin that the user names."""
     status = await _run(selected)
     chain, key = (str(status.get(f"client{it}Data") or "") for it in ("Certificate", "Key"))
     if bool(chain) != bool(key):
@@ -154,15 +148,7 @@ def _token_of(status: dict[str, Any], selected: Selected, clock: Clock) -> _Fetc
     return _Fetched(f"Bearer {token}", (until - clock.now()).total_seconds())
 
 
-def _from_provider(login: Login) -> Callable[[], Awaitable[_Fetched]]:
-    async def fetch() -> _Fetched:
-        token, left_s = await login.token(_EARLY_S)
-        return _Fetched(f"Bearer {token}", left_s)
-
-    return fetch
-
-
 def _fault(selected: Selected, message: str) -> ConfigError:
     user = selected.user
-    where = f"{user.file}: users[{user.name}].user.{selected.plugin}"
+    where = f"{user.file}: users[{user.name}].user.exec"
     return ConfigError([FieldError(where, message)])

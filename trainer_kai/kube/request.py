@@ -58,7 +58,6 @@ class Request(msgspec.Struct, frozen=True):
     content_type: str = _JSON
     accept: str = _JSON
     repeatable: bool = False
-    waits_when_throttled: bool = True  # False: a 429 is an answer for the caller, not a delay
 
     @property
     def target(self) -> str:

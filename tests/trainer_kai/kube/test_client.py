@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pytest
 
 from tests.support.apiserver import Run, Told, told
@@ -31,8 +30,6 @@ GROUPS: Final = Resource("scheduling.run.ai", "v2", "podgroups", "PodGroup", Tru
 POD: Final = Key("a", "b")
 SAFE: Final = Request("GET", "/x", repeatable=True)
 UNSAFE: Final = Request("POST", "/x", body=b"{}")
-
-CURIOUS: Final = msgspec.structs.replace(UNSAFE, waits_when_throttled=False)
 
 OK: Final = Answer(200, b"ok")
 BUSY: Final = Answer(429, b"busy")
@@ -67,7 +64,6 @@ RULES: list[Case[Given, Ended]] = [
     Case("1: busy is waited for", Given(SAFE, (BUSY, BUSY, OK)), Ended(b"ok", 3, TWO)),
     Case("1: by all, for nothing was done", Given(UNSAFE, (BUSY, OK)), Ended(b"ok", 2, ONE)),
     Case("1: for as long as it says", Given(UNSAFE, (LATER, OK)), Ended(b"ok", 2, (7, 7.1))),
-    Case("1: unless the caller asks", Given(CURIOUS, (BUSY, OK)), Ended(Throttled, 1)),
     Case("2: what was not sent is sent", Given(UNSAFE, (NOT_SENT, OK)), Ended(b"ok", 2, ONE)),
     Case("3: a safe one is repeated", Given(SAFE, (DOWN, OK)), Ended(b"ok", 2, ONE)),
     Case("3: also without an answer", Given(SAFE, (LOST, OK)), Ended(b"ok", 2, ONE)),

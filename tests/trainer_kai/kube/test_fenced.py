@@ -13,7 +13,7 @@ from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES
 from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.actions import Question, bind, evict, is_allowed, request_token
+from trainer_kai.kube.actions import Question, bind, is_allowed
 from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.client import Client, Unobserved
 from trainer_kai.kube.errors import ApiError, Unavailable
@@ -48,10 +48,8 @@ async def test_after_the_fence_fell_only_reads_go_through() -> None:
 # a POST -> whether it is sent after the fence fell
 POSTS: list[Case[Callable[[Client], Awaitable[object]], bool]] = [
     Case("may they", lambda it: is_allowed(it, Question("get", "", "pods", user="a")), want=True),
-    Case("a token", lambda it: request_token(it, KEY), want=True),
     Case("an object", lambda it: it.create(LEASES, "kai", {}), want=False),
     Case("a binding", lambda it: bind(it, KEY, "node", uid="1"), want=False),
-    Case("an eviction", lambda it: evict(it, KEY), want=False),
 ]
 
 

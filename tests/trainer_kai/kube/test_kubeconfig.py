@@ -159,7 +159,7 @@ USERS: list[Case[str, str]] = [
     Case("a name alone", "username: u", f"Basic {encoded('u:')}"),
     Case("a token before a name", "token: t\nusername: u", "Bearer t"),
     Case("nobody", "{}", ""),
-    Case("fields that are null", "token: null\nusername: ~", ""),
+    Case("fields that are null", "token: null\nusername: ~\nauth-provider: null", ""),
 ]
 
 
@@ -209,6 +209,14 @@ FAULTS: list[Case[Change, str]] = [
         (
             ": users[a].user.as: is not supported: nothing would be held to the rights of another"
             " user"
+        ),
+    ),
+    Case(
+        "a login that exec plugins have replaced",
+        only("user", {"auth-provider": {"name": "oidc", "config": {"id-token": "x"}}}),
+        (
+            ": users[a].user.auth-provider: is not supported: use an exec plugin, such as"
+            " kubelogin (kubectl oidc-login) for OpenID Connect"
         ),
     ),
     Case(

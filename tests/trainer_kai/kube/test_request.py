@@ -196,13 +196,6 @@ def test_a_request(case: Case[Request, Sent]) -> None:
     assert sent(case.given) == case.want
 
 
-@pytest.mark.parametrize("kind", PatchKind)
-@pytest.mark.parametrize("body", [{}, []])
-def test_every_request_waits_when_throttled(kind: PatchKind, body: Any) -> None:
-    """Only who builds the request can say that a 429 is an answer."""
-    assert patch(PODS, POD, Patch(kind, body)).waits_when_throttled
-
-
 BUILDERS: Final[dict[str, Callable[[Key], Request]]] = {
     "get": lambda key: get(PODS, key),
     "replace": lambda key: replace(PODS, key, {}),
