@@ -20,7 +20,6 @@ from rich.table import Table
 
 from benchmarks.pace import Pace
 from benchmarks.rounds import rounds
-from scheduler.core.check import violations
 from scheduler.core.decision import Plan
 from scheduler.core.model import UNBOUND, Snapshot, Unit
 from scheduler.core.order import QueueKeys, Turns, by_queue
@@ -29,6 +28,7 @@ from scheduler.core.share import fair_share
 from scheduler.core.usage import Usage
 from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 __all__ = ["main"]
 

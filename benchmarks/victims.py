@@ -19,12 +19,12 @@ from rich.table import Table
 
 from benchmarks.pace import Pace
 from benchmarks.rounds import rounds
-from scheduler.core.check import violations
 from scheduler.core.decision import Plan
 from scheduler.core.model import Neighbours, PodState, Snapshot, Term
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 __all__ = ["main"]
 

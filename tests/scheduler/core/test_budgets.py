@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.check import violations
 from scheduler.core.decision import Plan
 from scheduler.core.model import NONE, Budgets, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 POLICIES = choose(Choice())
 ONE = shape(gpu=1)

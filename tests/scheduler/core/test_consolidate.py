@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.check import violations
 from scheduler.core.decision import Action, Move, Plan, Reservation
 from scheduler.core.model import (
     Bar,
@@ -26,6 +25,7 @@ from scheduler.core.plan import Limits, plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 POLICIES = choose(Choice())
 ONE, TWO, FOUR, EIGHT = (shape(gpu=n) for n in (1, 2, 4, 8))

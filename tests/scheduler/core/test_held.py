@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.check import violations
 from scheduler.core.model import UNBOUND, Cause, Leaf, Shape, Slot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 POLICIES = replace(choose(Choice()), actions=("allocate",))
 ONE, FOUR, EIGHT = shape(gpu=1), shape(gpu=4), shape(gpu=8)

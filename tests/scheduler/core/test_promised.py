@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.check import violations
 from scheduler.core.model import Leaf, Shape
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 POLICIES = choose(Choice())
 ONE, EIGHT = shape(gpu=1), shape(gpu=8)

@@ -13,7 +13,6 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.check import violations
 from scheduler.core.chunks import Progress, chunk
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import Shape, Snapshot
@@ -24,6 +23,7 @@ from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, Queue, shape
 from tests.support.snapshotted import PLAIN, after, snapshots
 from tests.support.tree import ROOT
+from tests.support.violations import violations
 
 POLICIES: Final = choose(Choice())
 SPREAD: Final = choose(Choice(gpu_placement="spread", cpu_placement="spread"))

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.check import violations
 from scheduler.core.decision import Plan
 from scheduler.core.model import Neighbours, Term
 from scheduler.core.plan import plan
@@ -14,6 +13,7 @@ from scheduler.policies.registry import Choice
 from scheduler.policies.registry import choose as policies_of
 from tests.scheduler.core.test_search import One, Town
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 MANY = st.lists(
     st.builds(One, st.just(0), st.dictionaries(st.integers(0, 2), st.integers(1, 3), max_size=2)),

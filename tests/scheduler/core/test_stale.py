@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.check import violations
 from scheduler.core.decision import Action, Eviction, Plan
 from scheduler.core.model import NONE, Budgets, Snapshot, leaves_of
 from scheduler.core.plan import Limits, plan
@@ -14,6 +13,7 @@ from scheduler.core.stale import is_stale
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 POLICIES = choose(Choice())
 ONE, EIGHT = shape(gpu=1), shape(gpu=8)

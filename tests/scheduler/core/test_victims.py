@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.core.check import violations
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 ONE, TWO, FOUR, EIGHT = (shape(gpu=n) for n in (1, 2, 4, 8))
 CORES = {n: shape(cpu=n) for n in (8, 16, 32)}

@@ -5,7 +5,6 @@ from itertools import islice
 from random import Random
 from typing import Any, Final
 
-from scheduler.core.check import violations
 from scheduler.core.decision import Action, Eviction, Plan
 from scheduler.core.model import KINDS, NONE, UNBOUND, PodState, Snapshot
 from scheduler.core.plan import plan
@@ -14,6 +13,7 @@ from scheduler.state.encode import Encoded, encode
 from scheduler.state.terms import Terms
 from tests.support.clusters import cluster
 from tests.support.reference import lent_cluster, random_cluster
+from tests.support.violations import violations
 from trainer_kai.cli.simulation import Options, simulate
 
 _SEEDS: Final = 1500

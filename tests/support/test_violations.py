@@ -6,11 +6,11 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from scheduler.core.check import violations
 from scheduler.core.decision import Action, Admission, Eviction, Placing, Plan, Reservation
 from scheduler.core.model import UNBOUND, Cause, Group, Leaf, Slot, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.violations import violations
 
 GANG, FIXED, GROUPS, LATER, SLOTS = range(5)
 ONE: Final = shape(gpu=1)
