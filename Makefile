@@ -37,10 +37,11 @@ e2e: setup ## the tests on the real chain
 	$(PY) -m e2e.cluster build
 	$(PYTEST) e2e
 
-check: setup ## format, lint, types, import contracts; changes nothing
+check: setup ## format, lint, types, dead code, import contracts; changes nothing
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	$(PY) -m vulture
 	.venv/bin/lint-imports
 
 format: setup ## put every file into the project's format

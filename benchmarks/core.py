@@ -197,7 +197,7 @@ def _queues(table: Table) -> list[str]:
         builder.gang(1, one, queue=leaves[i % len(leaves)])
     snapshot = builder.snapshot()
     began = time.perf_counter()
-    due = fair_share(snapshot.queues, snapshot.total, 1.0)
+    due = fair_share(snapshot.queues, snapshot.total)
     usage = Usage(snapshot.queues)
     keys = QueueKeys(snapshot.queues, usage, due, snapshot.total)
     asked = snapshot.shapes[0].counted

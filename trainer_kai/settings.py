@@ -330,9 +330,6 @@ class Policies(_Model):
     cpu_placement: Literal["binpack", "spread"] = "binpack"
     """The same for pods without GPUs, by CPU."""
 
-    past_use_weight: float = Field(default=1.0, ge=0, le=1_000_000, allow_inf_nan=False)
-    """How much past use counts in the division of fair shares; KAI calls it kValue."""
-
     victims: Literal["kai", "least-work-lost", "fewest-units"] = "kai"
     """Who loses first: as KAI has it, the least work since a checkpoint, or who gives most."""
 

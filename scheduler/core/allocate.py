@@ -82,11 +82,9 @@ class Allocation:
         # Shapes for which there was no room, since the last admission; numbers if they are final.
         # For those who may have something that is set aside by what it is.
         self._hopeless: dict[tuple[Wish, tuple[int, ...]], NodeNumbers | None] = {}
-        self._attempts = 0
-        self.untried = 0
 
-    def run(self, max_units: int | None) -> None:
-        """Give turns, round after round; at most so many if there is a limit.
+    def run(self) -> None:
+        """Give turns, round after round.
 
         In the first round is set aside what was promised; after it there may be more room.
         """
@@ -95,8 +93,8 @@ class Allocation:
         is_last = not self._held
         while rows:
             before = len(self.admissions)
-            rows = self._round(rows, max_units)
-            if self._is_spent(max_units) or (is_last and len(self.admissions) == before):
+            rows = self._round(rows)
+            if is_last and len(self.admissions) == before:
                 return
             is_last = True
 
@@ -166,10 +164,7 @@ class Allocation:
 
     def stats(self) -> Stats:
         """Return what was done."""
-        return Stats(self._attempts, len(self.admissions), len(self.rejections), self.untried)
-
-    def _is_spent(self, max_units: int | None) -> bool:
-        return max_units is not None and self._attempts >= max_units
+        return Stats(len(self.admissions), len(self.rejections))
 
     def _line_up(self) -> Iterator[int]:
         """Yield every unit that can be tried; say why others cannot."""
@@ -188,19 +183,14 @@ class Allocation:
             self._waiting[row] = sum([len(leaf.waiting) for leaf in leaves_of(unit.tree)])
             yield row
 
-    def _round(self, rows: list[int], max_units: int | None) -> list[int]:
+    def _round(self, rows: list[int]) -> list[int]:
         """Give each unit a turn, and more to those that grow; return who failed."""
         failed = []
         first = len(self.admissions)
         turns = self.turns(rows, self._promised.lateness if self._expect(rows) else None)
         while (row := turns.pop()) is not None:
-            if self._is_spent(max_units):
-                self.untried += 1
-                continue
-            self._attempts += 1
             self._promised.had_turn(row)
-            is_final = max_units is not None or len(self.admissions) == first
-            if not self._try(row, is_final=is_final):
+            if not self._try(row, is_final=len(self.admissions) == first):
                 failed.append(row)
             elif self._goes_on(row):
                 self._expect([row])

@@ -258,10 +258,8 @@ class Rejection:
 class Stats:
     """What a log would say."""
 
-    attempts: int = 0
     admitted: int = 0
     rejected: int = 0
-    untried: int = 0  # because of a limit
     searches: int = 0  # for somebody to take room from
     trials: int = 0  # placements that were tried for them
     sets: int = 0  # that were looked at one by one

@@ -40,14 +40,11 @@ class Field:
         self._ledger: Final = ledger
         self._policies: Final = policies
         self._ground: Final = ground
-        mask = fixed(ledger.snapshot, self.shape)
-        for passes in policies.filters:
-            mask &= passes(ledger.snapshot, self.shape)
-        self.fixed: Final = mask
+        self.fixed: Final = fixed(ledger.snapshot, self.shape)
         self._asked: Final = tuple((r, n) for r, n in enumerate(self.shape.request) if n)
         self.is_unmoved: Final = is_unmoved(self.shape)
-        self._open = mask  # to which no other pod closes the way
-        count = len(mask)
+        self._open = self.fixed  # to which no other pod closes the way
+        count = len(self.fixed)
         width = max(1, math.isqrt(count))
         self._width: Final = width
         self._scores = np.full(-(-count // width) * width, -math.inf)

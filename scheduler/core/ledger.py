@@ -81,10 +81,6 @@ class Ledger:
         """Say whether a pod fits into what is idle."""
         return holds(self.idle[node].tolist(), self._requests[shape][1])
 
-    def fits_room(self, node: int, shape: int) -> bool:
-        """Say whether a pod fits into what is idle or being released."""
-        return holds(self.room[node].tolist(), self._requests[shape][1])
-
     def _write(self, entry: Entry) -> None:
         self._log.append(entry)
         self._apply(entry)

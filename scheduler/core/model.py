@@ -73,7 +73,6 @@ class Verdict(IntEnum):
     QUEUE_MISSING = 3
     PODS_MISSING = 4
     WAITING_FOR_STAGE = 5
-    STAGE_STALLED = 6
     EXCEEDS_LIMIT = 7
     NON_PREEMPTIBLE_OVER_QUOTA = 8
     NO_NODE_MATCHES = 9
@@ -82,7 +81,6 @@ class Verdict(IntEnum):
     NO_CAPACITY = 12
     PREEMPTION_DELAY = 13
     WAITING_FOR_VICTIMS = 14
-    WAITING_FOR_BIND = 15
 
     @property
     def title(self) -> str:
@@ -96,7 +94,6 @@ class Cause(IntEnum):
     ANTICIPATED = 0
     REPAIR = 1
     MOVE = 2
-    CLAIM = 3
 
 
 class NodeFault(IntEnum):
@@ -230,7 +227,6 @@ class Queues:
     quota: Ints  # [queue, kind] or UNBOUND
     limit: Ints  # [queue, kind] or UNBOUND
     weight: Floats  # [queue, kind]
-    usage: Floats  # [queue, kind] past use as a part
     allocated: Ints  # [queue, kind]
     fixed: Ints  # [queue, kind] the part that cannot be preempted
     requested: Ints  # [queue, kind]

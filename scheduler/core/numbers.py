@@ -69,7 +69,6 @@ def _lost(ledger: Ledger, field: Field) -> tuple[dict[Obstacle, Bools], Bools]:
 def _masks(ledger: Ledger, field: Field) -> list[tuple[Obstacle, Bools]]:
     shape = field.shape
     masks = [(obstacle, rule(ledger.snapshot, shape)) for obstacle, rule in FIXED]
-    masks.append((Obstacle.SELECTOR, field.fixed))  # and what the site filters
     masks += [
         (obstacle, rule(ledger, shape)) for obstacle, is_asked, rule in MOVING if is_asked(shape)
     ]

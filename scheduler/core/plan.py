@@ -22,7 +22,6 @@ __all__ = ["Limits", "plan"]
 class Limits:
     """How much one plan may do: counts, never seconds, so that slow machines decide the same."""
 
-    max_units: int | None = None  # to try
     evictable_gpus: int | None = None  # thousandths; who begins below it may go beyond it
 
 
@@ -50,13 +49,13 @@ def plan(
 
     *passed* is told of each action when it is over.
     """
-    due = fair_share(snapshot.queues, snapshot.total, policies.past_use)
+    due = fair_share(snapshot.queues, snapshot.total)
     allocation = Allocation(snapshot, policies, due)
     displacement = Displacement(allocation, limits.evictable_gpus)
     for action in policies.actions:
         if action == "allocate":
-            allocation.run(limits.max_units)
-        elif not allocation.untried:
+            allocation.run()
+        else:
             _TAKES[action](displacement).run()
         passed(action)
     return Plan(

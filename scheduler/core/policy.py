@@ -2,7 +2,6 @@
 
 | kind   | combined by |
 |--------|-------------|
-| filter | and |
 | score  | weighted sum |
 | order  | key after key; ties by age, then uid |
 | quota  | one refusal is enough; the first is told |
@@ -14,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.decision import QuotaNumbers
-from scheduler.core.model import Bools, Shape, Snapshot, Unit, Verdict
+from scheduler.core.model import Shape, Unit, Verdict
 from scheduler.core.usage import Amounts, Usage
 
 __all__ = [
-    "Filter",
     "MinRuntime",
     "Policies",
     "Quota",
@@ -52,14 +50,6 @@ class Score(Protocol):
 
     def __call__(self, shape: Shape, seats: Seats, /) -> Scored:
         """Return the liking, from 0 to 1."""
-        ...
-
-
-class Filter(Protocol):
-    """Which nodes a pod may go to, whatever happens on them."""
-
-    def __call__(self, snapshot: Snapshot, shape: Shape, /) -> Bools:
-        """Return the nodes that qualify."""
         ...
 
 
@@ -108,10 +98,8 @@ class Policies:
     """All that a site has chosen."""
 
     scores: tuple[tuple[float, Score], ...]
-    filters: tuple[Filter, ...] = ()
     unit_order: tuple[UnitKey, ...] = ()
     quotas: tuple[Quota, ...] = ()
-    past_use: float = 1.0  # k: how much past use counts in the division of shares
     actions: tuple[str, ...] = ("allocate",)
     min_runtime: MinRuntime | None = None  # nobody is protected
     most_moved: int = 16  # candidates that consolidation looks at; below zero: all

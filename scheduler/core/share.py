@@ -4,7 +4,7 @@ The division is KAI's, but in whole numbers of any size: floats would give a uni
 where an offer is all but whole, and a queue alone with its weight of 0.6 less than everything.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import lcm
 from typing import Final, NamedTuple
@@ -24,11 +24,10 @@ class Siblings(NamedTuple):
     quota: Sequence[int]  # [queue] or UNBOUND
     wants: Sequence[int]  # [queue] what it can use
     weight: Sequence[float]  # [queue]
-    usage: Sequence[float]  # [queue] past use as a part
     priority: Sequence[int]
 
 
-def fair_share(queues: Queues, total: Sequence[int], past_use: float) -> Floats:
+def fair_share(queues: Queues, total: Sequence[int]) -> Floats:
     """Return what each queue is due, [queue, kind]."""
     due = np.zeros(queues.quota.shape, dtype=np.int64)
     families: dict[int, list[int]] = {}
@@ -42,7 +41,7 @@ def fair_share(queues: Queues, total: Sequence[int], past_use: float) -> Floats:
             amount = int(total[kind] if parent == NONE else due[parent, kind])
             if rows:
                 siblings = _siblings(queues, rows, kind)
-                due[rows, kind] = divide(amount, siblings, past_use, _WHOLE[kind])
+                due[rows, kind] = divide(amount, siblings, _WHOLE[kind])
     return due.astype(np.float64)
 
 
@@ -53,19 +52,18 @@ def _siblings(queues: Queues, rows: list[int], kind: Kind) -> Siblings:
         quota=queues.quota[rows, kind].tolist(),
         wants=wants.tolist(),
         weight=queues.weight[rows, kind].tolist(),
-        usage=queues.usage[rows, kind].tolist(),
         priority=[queues.priority[q] for q in rows],
     )
 
 
-def divide(amount: int, siblings: Siblings, past_use: float, unit: int = 1) -> list[int]:
+def divide(amount: int, siblings: Siblings, unit: int = 1) -> list[int]:
     """Return the share of each of some queues in an amount, in whole units as far as can be."""
     quota, wants = siblings.quota, siblings.wants
     share = [min(amount if most == UNBOUND else most, wants[q]) for q, most in enumerate(quota)]
     left = amount - sum(share)
     if left <= 0:
         return share
-    claims_of = _claims(siblings, past_use)
+    weight = _whole(siblings.weight)
     rest: dict[int, Fraction] = {}  # of offers that were rounded down
     ranked: dict[int, list[int]] = {}
     for q in sorted(range(len(share)), key=lambda q: -siblings.priority[q]):
@@ -74,7 +72,7 @@ def divide(amount: int, siblings: Siblings, past_use: float, unit: int = 1) -> l
         goes_on = True
         while goes_on and left > 0:
             want = {q: wants[q] - share[q] for q in rows if share[q] < wants[q]}
-            given, goes_on = _round(left, want, claims_of(list(want)), unit, rest)
+            given, goes_on = _round(left, want, [weight[q] for q in want], unit, rest)
             for q, some in given.items():
                 share[q] += some
             left -= sum(given.values())
@@ -87,14 +85,14 @@ def divide(amount: int, siblings: Siblings, past_use: float, unit: int = 1) -> l
 
 
 def _round(
-    amount: int, want: dict[int, int], claims: Sequence[int], unit: int, rest: dict[int, Fraction]
+    amount: int, want: dict[int, int], weights: Sequence[int], unit: int, rest: dict[int, Fraction]
 ) -> tuple[dict[int, int], bool]:
     """Offer an amount once; return what was taken, and whether somebody left some of its offer."""
-    total, given, goes_on = sum(claims), {}, False
+    total, given, goes_on = sum(weights), {}, False
     if total == 0:
-        return {}, False  # none has weight, or all have had more than their part
-    for (q, wanted), claim in zip(want.items(), claims, strict=True):
-        offer = amount * claim  # of what is total times less
+        return {}, False  # none has weight
+    for (q, wanted), weight in zip(want.items(), weights, strict=True):
+        offer = amount * weight  # of what is total times less
         if wanted * total <= offer:
             given[q] = wanted
             rest.pop(q, None)
@@ -106,27 +104,11 @@ def _round(
     return given, goes_on
 
 
-def _claims(siblings: Siblings, past_use: float) -> Callable[[Sequence[int]], list[int]]:
-    """Return what says in whole numbers how much of a round each of some queues may claim."""
-    weight, _ = _whole(siblings.weight)
-    usage, parts = _whole(siblings.usage)
-    (k,), times = _whole([past_use])
-
-    def of(keen: Sequence[int]) -> list[int]:
-        total = sum(weight[q] for q in keen)
-        return [
-            max(0, weight[q] * (times + k) * parts - k * usage[q] * total)  # w + k(w - u)
-            for q in keen
-        ]
-
-    return of
-
-
-def _whole(numbers: Iterable[float]) -> tuple[list[int], int]:
-    """Return numbers times what makes all of them whole, as they are written; and how often."""
+def _whole(numbers: Iterable[float]) -> list[int]:
+    """Return numbers times what makes all of them whole, as they are written."""
     exact = [Fraction(str(it)) if it % 1 else int(it) for it in numbers]
     times = lcm(*(number.denominator for number in exact))
-    return [int(number * times) for number in exact], times
+    return [int(number * times) for number in exact]
 
 
 def allocatable_share(queues: Queues, due: Floats) -> Floats:

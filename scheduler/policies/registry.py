@@ -4,7 +4,6 @@ What is not built yet is known by name, so that settings made for KAI are read a
 whoever relies on it is told.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -46,7 +45,6 @@ _PROPORTION: Final = "proportion"
 _MIN_RUNTIME: Final = "minruntime"
 _QUOTAS: Final[tuple[Quota, ...]] = (within_limit, within_quota)
 _PAST_USE: Final = "kValue"
-_MOST_PAST_USE: Final = 1_000_000.0  # beyond any meaning, and the division stays finite
 
 # Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
 FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
@@ -99,7 +97,7 @@ class Choice:
 
 
 def choice_faults(choice: Choice) -> Iterator[str]:
-    """Yield what cannot be meant, with what would be right."""
+    """Yield what cannot be meant, with what would be right, and what has no effect yet."""
     for name in choice.plugins:
         if name not in PLUGINS:
             yield f"plugin {name!r} is unknown; there are {', '.join(sorted(PLUGINS))}"
@@ -112,11 +110,8 @@ def choice_faults(choice: Choice) -> Iterator[str]:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
     if choice.victims not in VICTIMS:
         yield f"order of victims {choice.victims!r} is unknown; there are {', '.join(VICTIMS)}"
-    text = _arguments(choice, _PROPORTION).get(_PAST_USE, "1")
-    number = _number(text)
-    if number is None or number > _MOST_PAST_USE:
-        most = f"{_MOST_PAST_USE:,.0f}"
-        yield f"{_PAST_USE} of {_PROPORTION} must be a number up to {most}, not {text!r}"
+    if _PAST_USE in _arguments(choice, _PROPORTION):
+        yield f"{_PAST_USE} has no effect: fair share over time (past use) is not built yet"
     yield from argument_faults(_arguments(choice, _MIN_RUNTIME))
 
 
@@ -137,12 +132,10 @@ def choose(choice: Choice) -> Policies:
     scores = [score for name, score in _SCORES.items() if _is_on(choice, name)]
     if _is_on(choice, _PLACEMENT):
         scores.append((_PLACEMENT_WEIGHT, by_kind(placements["gpu"], placements["cpu"])))
-    past_use = _number(_arguments(choice, _PROPORTION).get(_PAST_USE, "1"))
     return Policies(
         scores=tuple(scores),
         unit_order=tuple(key for name, key in _UNIT_ORDER.items() if _is_on(choice, name)),
         quotas=_QUOTAS if _is_on(choice, _PROPORTION) else (),
-        past_use=min(max(0.0, 1.0 if past_use is None else past_use), _MOST_PAST_USE),
         min_runtime=(
             min_runtime(_arguments(choice, _MIN_RUNTIME)) if _is_on(choice, _MIN_RUNTIME) else None
         ),
@@ -166,11 +159,3 @@ def _arguments(choice: Choice, name: str) -> Mapping[str, str]:
 
 def _is_on(choice: Choice, name: str) -> bool:
     return choice.plugins.get(name, PluginChoice()).enabled is not False
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -17,8 +17,6 @@ def gpu_resources_of(settings: Policies) -> tuple[str, ...]:
 def choice_of(settings: Policies) -> Choice:
     """Return what a site has chosen."""
     plugins = {name: PluginChoice(enabled=False) for name in listed(settings.disabled)}
-    past_use = plugins.get("proportion", PluginChoice())
-    plugins["proportion"] = past_use._replace(arguments={"kValue": str(settings.past_use_weight)})
     actions = listed(settings.actions)
     return Choice(
         plugins,

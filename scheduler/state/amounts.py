@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.model import NONE, Axes, Ints, Kind
-from trainer_kai.api.names import CPU, EPHEMERAL_STORAGE, MEMORY, MIG_PREFIX, PODS
+from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PODS
 from trainer_kai.api.quantity import Quantity, milli, whole
 from trainer_kai.policy.demand import Amounts
 
@@ -21,7 +21,6 @@ MOST: Final = 2**50  # of what a pod asks for; a node has less
 COUNTED_MOST: Final = 2**45  # of what a queue is charged for one pod
 
 _FIRST: Final = (CPU, MEMORY, PODS)
-_HUGE_PAGES: Final = "hugepages-"
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 
 
@@ -47,10 +46,6 @@ class Columns:
                 weighted[column, kind] = weight
         self.weighted: Final[Ints] = weighted  # [resource, kind]
 
-    def has(self, name: str) -> bool:
-        """Say whether there is a column for a resource."""
-        return name in self._at
-
     def request(self, amounts: Amounts) -> list[int]:
         """Return what a pod asks for, and its place; amounts are in thousandths."""
         row = [0] * len(self.names)
@@ -75,13 +70,6 @@ class Columns:
     def counted(self, request: Ints) -> Ints:
         """Return what queues count of requests, [pod, kind]."""
         return np.minimum(np.minimum(request, COUNTED_MOST) @ self.weighted, COUNTED_MOST)
-
-    def units(self, name: str) -> str:
-        """Return what a column counts."""
-        if name in self._fine:
-            return "thousandths"
-        is_bytes = name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(_HUGE_PAGES)
-        return "bytes" if is_bytes else "units"
 
 
 def _kind(name: str, gpus: Sequence[str]) -> tuple[int, int]:

@@ -133,7 +133,6 @@ class QueueRows:
             quota=quota,
             limit=limit,
             weight=weight,
-            usage=np.zeros(size, dtype=np.float64),
             allocated=none,
             fixed=none,
             requested=none,

@@ -107,7 +107,7 @@ class _Reader:
 
     def _queues(self) -> Said:
         queues = self._snapshot.queues
-        columns = ("quota", "limit", "weight", "usage", "allocated", "fixed", "requested")
+        columns = ("quota", "limit", "weight", "allocated", "fixed", "requested")
         return {
             name: {
                 "parent": None if queues.parent[q] == NONE else queues.names[queues.parent[q]],

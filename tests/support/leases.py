@@ -213,7 +213,9 @@ class Candidate:
         self.fences.append(fence)
         while True:
             now_s = self._clock.monotonic_s()
-            if self.act_s and fence.holds():
+            if self.act_s and fence.lets_through:
+                with fence.write() as sending:
+                    sending.in_doubt = True  # no answer came
                 self.acts.append((now_s, now_s + self.act_s))
             elif not self.act_s:
                 with fence.write():  # answered at once

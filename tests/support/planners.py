@@ -14,13 +14,13 @@ __all__ = ["Planner", "first_fit", "nothing"]
 Planner = Callable[[Snapshot, Policies], Plan]
 
 
-def nothing(snapshot: Snapshot, policies: Policies) -> Plan:
+def nothing(snapshot: Snapshot, _policies: Policies) -> Plan:
     """Decide nothing."""
-    due = fair_share(snapshot.queues, snapshot.total, policies.past_use)
+    due = fair_share(snapshot.queues, snapshot.total)
     return Plan(decisions=(), rejections=(), fair_share=due)
 
 
-def first_fit(snapshot: Snapshot, policies: Policies) -> Plan:
+def first_fit(snapshot: Snapshot, _policies: Policies) -> Plan:
     """Bind each waiting pod, the oldest unit first, to the first node with room for it."""
     idle = snapshot.nodes.idle.copy()
     decisions = []
@@ -34,7 +34,7 @@ def first_fit(snapshot: Snapshot, policies: Policies) -> Plan:
                 binds.append(Placing(pod, node))
         if binds:
             decisions.append(Admission(row, tuple(binds)))
-    due = fair_share(snapshot.queues, snapshot.total, policies.past_use)
+    due = fair_share(snapshot.queues, snapshot.total)
     return Plan(decisions=tuple(decisions), rejections=(), fair_share=due)
 
 

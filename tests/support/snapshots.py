@@ -198,7 +198,6 @@ class Builder:
             quota=_bounds([queue.quota for queue in self.queues]),
             limit=_bounds([queue.limit for queue in self.queues]),
             weight=np.array([[queue.weight] * 3 for queue in self.queues], dtype=np.float64),
-            usage=np.zeros((len(self.queues), 3)),
             allocated=allocated,
             fixed=fixed,
             requested=requested,

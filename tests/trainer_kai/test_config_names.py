@@ -57,11 +57,6 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
         ],
     ),
     Case(
-        "a weight beyond any meaning",
-        ("scheduler", "--policies-past-use-weight=1e7"),
-        ["flag --policies-past-use-weight: '1e7' should be less than or equal to 1000000"],
-    ),
-    Case(
         "without the one by which anything starts",
         ("scheduler", "--policies-actions=reclaim"),
         [f"flag --policies-actions: 'reclaim' {WITHOUT}"],

@@ -70,7 +70,6 @@ class PageMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     resource_version: str = ""
     continue_token: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int = 0
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

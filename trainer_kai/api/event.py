@@ -29,6 +29,5 @@ class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
     reason: str = ""
     message: str = ""
     count: int | None = None
-    first_timestamp: str | None = None
     last_timestamp: str | None = None
     event_time: str | None = None

@@ -23,12 +23,9 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """How far the job is."""
 
-    active: int = 0
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
-    completed_indexes: str = ""
-    start_time: str | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -47,7 +44,6 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
-    active: int = 0
     suspended: int = 0
 
 

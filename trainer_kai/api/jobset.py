@@ -43,9 +43,8 @@ class StartupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How often the whole may start again."""
+    """What happens when a job fails; of it only what is read."""
 
-    max_restarts: int = 0
     restart_strategy: str = ""
 
 

@@ -42,8 +42,6 @@ GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label for each shared device
 APP: Final = "app"  # with one of the two below: it works for the scheduler itself
 RESERVATION_APP: Final = "kai-resource-reservation"
 SCALING_APP: Final = "scaling-pod"
-PROJECT: Final = "project"
-USER: Final = "user"
 
 # KAI: annotations of workloads and pods.
 POD_GROUP: Final = "pod-group-name"
@@ -57,10 +55,7 @@ SKIP_PODGROUPER: Final = "kai.scheduler/skip-podgrouper"
 GPU_FRACTION: Final = "gpu-fraction"
 GPU_MEMORY: Final = "gpu-memory"
 GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"
-GPU_FRACTION_CONTAINER: Final = "gpu-fraction-container-name"
 MPS: Final = "mps"
-SHARED_GPU_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
-RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
 
 # KAI: annotations of pod groups.
 TOP_OWNER: Final = "kai.scheduler/top-owner-metadata"
@@ -87,17 +82,9 @@ EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # TrainJob annotation while we
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
-REPLICATED_JOB_REPLICAS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
-GLOBAL_REPLICAS: Final = "jobset.sigs.k8s.io/global-replicas"
 JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
-JOB_GLOBAL_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
-JOB_GROUP_INDEX: Final = "jobset.sigs.k8s.io/job-group-index"
-JOB_KEY: Final = "jobset.sigs.k8s.io/job-key"
-GROUP_NAME: Final = "jobset.sigs.k8s.io/group-name"
-GROUP_REPLICAS: Final = "jobset.sigs.k8s.io/group-replicas"
 RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
 JOB_RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/job-restart-attempt"
-JOBSET_PRIORITY: Final = "jobset.sigs.k8s.io/priority"
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR_STRATEGY: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 
@@ -111,8 +98,6 @@ JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
 
 # Trainer.
 ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of job templates
-FRAMEWORK: Final = "trainer.kubeflow.org/framework"
-SUPPORT: Final = "trainer.kubeflow.org/support"
 TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a managedBy
 
 # Who goes first among the pods of a job.
@@ -126,19 +111,11 @@ COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 
 # Nodes.
 HOSTNAME: Final = "kubernetes.io/hostname"
-ZONE: Final = "topology.kubernetes.io/zone"
-REGION: Final = "topology.kubernetes.io/region"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # taint
 NOT_READY: Final = "node.kubernetes.io/not-ready"  # taint
 NODE_PREFIX: Final = "node.kubernetes.io/"  # of taints that say how a node is
 CLOUD_NODE_PREFIX: Final = "node.cloudprovider.kubernetes.io/"  # likewise
 GPU_MEMORY_MIB: Final = "nvidia.com/gpu.memory"
-GPU_COUNT: Final = "nvidia.com/gpu.count"
-GPU_PRODUCT: Final = "nvidia.com/gpu.product"
-MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
-MIG_ENABLED: Final = "node-role.kubernetes.io/mig-enabled"
-GPU_WORKER: Final = "node-role.kubernetes.io/gpu-worker"
-CPU_WORKER: Final = "node-role.kubernetes.io/cpu-worker"
 
 # Resources.
 CPU: Final = "cpu"
@@ -157,5 +134,3 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # label that every namesp
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"  # annotation of claims
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"  # of a class: somebody makes its volumes
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"  # annotation of claims
-MIRROR_POD: Final = "kubernetes.io/config.mirror"

@@ -48,7 +48,6 @@ class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
     preemptibility: str = ""
     topology_constraint: TopologyConstraint | None = None
     mark_unschedulable: bool = True
-    scheduling_backoff: int = -1
     preemption_delay: str = ""
     staleness_grace_period: str = ""
 

@@ -15,4 +15,3 @@ class PriorityClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
     metadata: Meta
     value: int = 0
     global_default: bool = False
-    preemption_policy: str = "PreemptLowerPriority"

@@ -33,7 +33,6 @@ class QueueResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Where the queue stands and what it gets."""
 
-    display_name: str = ""
     parent_queue: str = ""
     priority: int | None = None
     preempt_min_runtime: str = ""

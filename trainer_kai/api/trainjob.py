@@ -3,9 +3,7 @@
 import msgspec
 
 from trainer_kai.api.container import Resources
-from trainer_kai.api.job import JobCounts
 from trainer_kai.api.meta import Condition, Meta
-from trainer_kai.api.names import TRAINER
 from trainer_kai.api.runtime import JobSetTemplate
 
 __all__ = [
@@ -20,10 +18,9 @@ __all__ = [
 
 
 class RuntimeRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The runtime; the API server fills in group and kind."""
+    """The runtime; the API server fills in the kind."""
 
     name: str = ""
-    api_group: str = TRAINER
     kind: str = "ClusterTrainingRuntime"
 
 
@@ -62,7 +59,6 @@ class TrainJobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, 
     """How far the training is."""
 
     conditions: tuple[Condition, ...] = ()
-    jobs_status: tuple[JobCounts, ...] = ()
 
 
 class TrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -30,7 +30,6 @@ from trainer_kai.cli.titles import VERDICTS, Title
 
 __all__ = ["Answer", "State", "UnitAnswer", "answer", "evicted_groups"]
 
-_PROMISED: Final = frozenset({"WaitingForVictims", "WaitingForBind"})
 _WEBHOOK: Final = ".trainer-kai.dev"
 
 
@@ -167,7 +166,7 @@ def _unit(part: Part, found: Found, *, is_suspended: bool) -> UnitAnswer:
         return UnitAnswer(part, State.SUSPENDED, heads)
     if not is_whole or not heads.there:
         reason = why_part(part, heads, found)
-        if reason is not None and reason.title in VERDICTS - _PROMISED:
+        if reason is not None and reason.title in VERDICTS - {Title.WAITING_FOR_VICTIMS}:
             # A promise that was taken back stays on the pod until it gets another one.
             heads = heads._replace(waiting=heads.waiting + heads.promised, promised=0)
         return UnitAnswer(part, State.WAITS, heads, reason)

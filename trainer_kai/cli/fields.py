@@ -26,17 +26,17 @@ BESIDE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("ContainerPort", "ResourceClaimUse", "Resources", "SchedulingGate"), ""),
     **dict.fromkeys(("PodResourceClaim", "PodTemplate", "VolumeClaim", "JobTemplate"), ""),
     **dict.fromkeys(("DependsOn", "ReplicatedJob", "StartupPolicy", "JobSetTemplate"), ""),
-    **dict.fromkeys(("MLPolicy", "PodGroupPolicy", "RuntimeRef", "RuntimeSpec"), ""),
-    **dict.fromkeys(("PodGroupSpec", "SubGroup", "TopologyConstraint", "ResourcesStatus"), ""),
-    **dict.fromkeys(("QueueResource", "QueueResources", "QueueSpec"), ""),
+    **dict.fromkeys(("MLPolicy", "PodGroupPolicy", "RuntimeSpec"), ""),
+    **dict.fromkeys(("SubGroup", "TopologyConstraint", "ResourcesStatus"), ""),
+    **dict.fromkeys(("QueueResource", "QueueResources"), ""),
     **dict.fromkeys(("SchedulingCondition", "TopologyLevel", "TopologySpec"), ""),
     "Condition": "observedGeneration",
     "Container": "args command env envFrom image imagePullPolicy lifecycle livenessProbe "
     "readinessProbe resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce "
     "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
     "Ephemeral": "volumeClaimTemplate",
-    "FailurePolicy": "rules",
-    "JobCounts": "jobRestarts jobRestartsCountTowardsMax",
+    "FailurePolicy": "maxRestarts rules",
+    "JobCounts": "active jobRestarts jobRestartsCountTowardsMax",
     "JobSetSpec": "coordinator network successPolicy ttlSecondsAfterFinished",
     "ClaimPolicy": "templates",
     "JobSetStatus": "currentInPlaceRestartAttempt previousInPlaceRestartAttempt "
@@ -44,21 +44,24 @@ BESIDE: Final[Mapping[str, str]] = {
     "JobSpec": "activeDeadlineSeconds backoffLimitPerIndex manualSelector maxFailedIndexes "
     "podFailurePolicy podReplacementPolicy selector successPolicy ttlSecondsAfterFinished",
     "MPIPolicy": "mpiImplementation sshAuthMountPath",
+    "PodGroupSpec": "schedulingBackoff",
     "PodGroupStatus": "conditions",
     "PodSpec": "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy "
     "enableServiceLinks ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname "
     "hostnameOverride imagePullSecrets os readinessGates restartPolicy runtimeClassName "
     "schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN "
     "shareProcessNamespace subdomain terminationGracePeriodSeconds",
+    "QueueSpec": "displayName",
     "QueueStatus": "conditions",
     "RuntimePatch": "time",
+    "RuntimeRef": "apiGroup",
     "SchedulingReason": "details",
     "Trainer": "args command env image",
     "TrainingRuntimeSpecPatch": "",
     "TemplateMeta": "finalizers namespace",
     "TrainJob": "apiVersion kind",
     "TrainJobSpec": "activeDeadlineSeconds initializer",
-    "TrainJobStatus": "trainerStatus",
+    "TrainJobStatus": "jobsStatus trainerStatus",
     "Volume": "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI "
     "emptyDir fc flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi nfs "
     "photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos "

@@ -37,7 +37,6 @@ VERDICTS: Final = frozenset(
         "QueueMissing",
         "PodsMissing",
         "WaitingForStage",
-        "StageStalled",
         "ExceedsLimit",
         "NonPreemptibleOverQuota",
         "NoNodeMatches",
@@ -46,6 +45,5 @@ VERDICTS: Final = frozenset(
         "NoCapacity",
         "PreemptionDelay",
         "WaitingForVictims",
-        "WaitingForBind",
     }
 )

@@ -179,11 +179,6 @@ class Correlator:
         """Return how many Events are to be written."""
         return len(self._waiting)
 
-    @property
-    def size(self) -> int:
-        """Return how many things are remembered."""
-        return max(len(self._buckets), len(self._words), len(self._entries) + len(self._waiting))
-
     def post(self, remark: Remark, now_s: float, now: datetime) -> bool:
         """Take a remark; say whether it will be written."""
         key, remark = self._combined(remark, now_s)

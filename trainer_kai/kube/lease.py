@@ -126,9 +126,6 @@ class Fence:
 
     Work writes with `client.behind(fence)`. To ask before the client is called is not enough: it
     sends again for half a minute, and the fence may have fallen by then.
-
-    Whoever sends without a client asks `holds`; then the Lease is kept for `write_s` longer when
-    leading ends, for nobody knows whether that write was answered.
     """
 
     def __init__(self, term: Term, write_s: float, now_s: Callable[[], float]) -> None:
@@ -147,13 +144,6 @@ class Fence:
     def lets_through(self) -> bool:
         """Say whether a write would be let through, to show it: nobody writes."""
         return self._term.allows(self._now_s())
-
-    def holds(self) -> bool:
-        """Say whether we may write now; it reads the clock, so it is right after any pause."""
-        if not self.lets_through:
-            return False
-        self._settled_s = max(self._settled_s, self._now_s() + self.write_s)
-        return True
 
     @contextmanager
     def write(self) -> Iterator[Sending]:

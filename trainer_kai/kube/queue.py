@@ -157,16 +157,6 @@ class WorkQueue(Generic[K]):
         self._turns.add_at(key, self._clock.monotonic_s() + seconds)
         self._ring_if_sooner(before_s)
 
-    @property
-    def depth(self) -> int:
-        """Return how many keys are ready and wait for a worker."""
-        return self._turns.depth
-
-    @property
-    def failing(self) -> int:
-        """Return how many keys failed when they were last worked on."""
-        return len(self._backoffs)
-
     async def run(self) -> None:
         """Work until cancelled; raise what ends the process, also when that happens at the end."""
         if self._stopping:

@@ -55,16 +55,6 @@ class Turns(Generic[K]):
         return len(self._ready)
 
     @property
-    def running(self) -> int:
-        """Return how many keys are being worked on."""
-        return len(self._running)
-
-    @property
-    def size(self) -> int:
-        """Return how many entries are remembered in all, those out of date included."""
-        return len(self._ready) + len(self._running) + len(self._again) + len(self._heap)
-
-    @property
     def next_due_s(self) -> float | None:
         """Return when the first key of those for later is due."""
         self._drop_stale()

@@ -34,11 +34,6 @@ class Count(NamedTuple):
     succeeded: int = 0
     occupying: int = 0  # of an older attempt, or going
 
-    @property
-    def satisfied(self) -> int:
-        """Return how many of those that are needed are there."""
-        return self.bound + self.succeeded
-
 
 def sight(pod: Pod) -> Sighting:
     """Read a pod; whether it may name its JobSet is for others to say."""

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from scheduler.core.feasible import fixed, moving
 from scheduler.core.field import Field, Ground
-from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE, Bools, Shape, Snapshot
+from scheduler.core.ledger import Ledger, holds
+from scheduler.core.model import NONE, Shape, Snapshot
 from scheduler.core.policy import Policies, Score, Seats
 from scheduler.policies.availability import availability
 from scheduler.policies.nominated_node import nominated_node
@@ -110,21 +110,6 @@ def test_a_node_that_is_closed_stays_closed_whatever_changes_there() -> None:
     assert (other.best(), other.takes(29)) == (29, True)
 
 
-def test_a_site_may_filter() -> None:
-    """All filters must let a node pass."""
-
-    def odd(snapshot: Snapshot, _shape: Shape) -> Bools:
-        return np.equal(np.arange(len(snapshot.nodes.names)) % 2, 1)
-
-    def late(snapshot: Snapshot, _shape: Shape) -> Bools:
-        return np.greater(np.arange(len(snapshot.nodes.names)), 1)
-
-    ledger = Ledger(build_with(Builder(nodes=[Node()] * 5), shape(gpu=1)))
-    field = field_of(ledger, Policies(PACKED.scores, filters=(odd, late)), 0)
-    assert [node for node in range(5) if field.takes(node)] == [3]
-    assert field.best() == 3
-
-
 SHAPES: Final = (
     shape(gpu=1),
     shape(gpu=2),
@@ -143,7 +128,7 @@ def naive(ledger: Ledger, one: int, *, packs: bool) -> int:
     column = 3 if form.has_gpu else 0
     ranked = []
     for node in np.flatnonzero(passes if others is None else passes & others).tolist():
-        if ledger.fits_room(node, one):
+        if holds(ledger.room[node].tolist(), ledger.asked(one)):
             room = int(ledger.room[node, column])
             whole = int(snapshot.nodes.allocatable[node, column])
             placement = room if packs else -room / whole if whole else 0

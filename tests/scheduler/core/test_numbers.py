@@ -2,14 +2,12 @@
 
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pytest
 
 from scheduler.core.chunks import Progress, chunk
 from scheduler.core.decision import NodeNumbers, Obstacle
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import (
-    Bools,
     Cause,
     Leaf,
     NodeFault,
@@ -294,18 +292,6 @@ def test_all_slots_of_the_chunk_make_the_verdict() -> None:
     build.unit(Leaf("a", 2, build.pods(2, shape(gpu=2)), slots=slots))
     numbers = failed(build.snapshot())
     assert (numbers.verdict, numbers.placed, numbers.room[GPU]) == (SCATTERED, 0, 3000)
-
-
-def test_what_a_site_filters_counts_as_not_selected() -> None:
-    """The pod could not say why itself."""
-
-    def nowhere(snapshot: Snapshot, _shape: Shape) -> Bools:
-        return np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
-
-    policies = Policies(POLICIES.scores, filters=(nowhere,))
-    got = numbers_of([Node(), Node(fault=1)], ONE, policies=policies)
-    assert got.counts == {Obstacle.SELECTOR: 1, Obstacle.NO_NETWORK: 1}
-    assert got.verdict == NO_MATCH
 
 
 def test_a_claim_in_use_elsewhere() -> None:

@@ -38,7 +38,6 @@ def queues_of(rows: list[Q], parent: Iterable[int] = ()) -> Queues:
         quota=np.array([row.quota for row in rows], dtype=np.int64),
         limit=np.array([row.limit for row in rows], dtype=np.int64),
         weight=np.ones((len(rows), 3)),
-        usage=np.zeros((len(rows), 3)),
         allocated=has,
         fixed=has * 0,
         requested=has,

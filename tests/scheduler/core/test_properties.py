@@ -18,7 +18,7 @@ from scheduler.core.ledger import Ledger
 from scheduler.core.model import Shape, Snapshot
 from scheduler.core.numbers import node_numbers
 from scheduler.core.place import Failure, Placer
-from scheduler.core.plan import Limits, plan
+from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
 from tests.support.snapshots import Builder, Node, Queue, shape
 from tests.support.snapshotted import PLAIN, after, snapshots
@@ -108,15 +108,6 @@ def test_a_plan_leaves_no_garbage(snapshot: Snapshot) -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
-
-
-@some
-@given(snapshots(), st.integers(0, 4))
-def test_a_limit_only_cuts_a_plan_short(snapshot: Snapshot, most: int) -> None:
-    """What was decided before the limit is what would have been decided without it."""
-    whole, cut = plan(snapshot, POLICIES), plan(snapshot, POLICIES, Limits(max_units=most))
-    assert cut.stats.attempts <= most
-    assert whole.decisions[: len(cut.decisions)] == cut.decisions
 
 
 @many

@@ -324,12 +324,6 @@ def test_after_so_many_trials_nothing_is_taken() -> None:
     assert "that ended at a limit" in explain(snapshot, answer.rejections[-1])
 
 
-def test_a_plan_that_tried_everybody_goes_on() -> None:
-    """A limit on units that is just enough cuts nothing."""
-    snapshot = waiting(borrowed(), (1, ONE)).snapshot()
-    assert told(plan(snapshot, POLICIES, Limits(max_units=1))) == "7:1→8"
-
-
 def gpus_taken(snapshot: Snapshot, limit: int) -> int:
     """Return how many GPUs a plan takes that may take so many."""
     answer = plan(snapshot, POLICIES, Limits(evictable_gpus=limit * 1000))

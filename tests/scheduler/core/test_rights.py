@@ -52,7 +52,6 @@ def rights_of(rows: Sequence[Row], claim: Claim, goals: Sequence[bool] = ()) -> 
         quota=columns[0],
         limit=columns[1],
         weight=np.ones((len(rows), 3)),
-        usage=np.zeros((len(rows), 3)),
         allocated=columns[2],
         fixed=columns[3],
         requested=columns[2],

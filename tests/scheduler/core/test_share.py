@@ -21,7 +21,6 @@ class Q(NamedTuple):
     wants: float
     limit: float = UNBOUND
     priority: int = 100
-    usage: float = 0.0
 
 
 def siblings(queues: list[Q]) -> Siblings:
@@ -31,56 +30,42 @@ def siblings(queues: list[Q]) -> Siblings:
         quota=[UNBOUND if q.quota == UNBOUND else round(q.quota * 1000) for q in queues],
         wants=[round(want * 1000) for want in wants],
         weight=[q.weight for q in queues],
-        usage=[q.usage for q in queues],
         priority=[q.priority for q in queues],
     )
 
 
 TWO = [Q(2, 2, 6), Q(2, 2, 6)]
-DIVISIONS: dict[str, tuple[float, list[Q], float, list[float]]] = {
-    "a limit leaves something over": (15, [Q(2, 2, 6, limit=6), Q(2, 2, 6)], 0, [6, 6]),
-    "enough for all": (12, TWO, 0, [6, 6]),
-    "what is left goes by weight": (8, [Q(2, 1, 6), Q(2, 3, 6)], 0, [3, 5]),
-    "nobody gets more than its limit": (12, [Q(2, 2, 6, limit=5), Q(2, 2, 6)], 0, [5, 6]),
-    "the larger rest wins": (11, [Q(2, 1, 10), Q(2, 4, 10)], 0, [3, 8]),
-    "of equal rests the older wins": (11, TWO, 0, [6, 5]),
-    "priority before weight": (6, [Q(2, 100, 6, priority=1), Q(2, 1, 6, priority=2)], 0, [2, 4]),
-    "priority": (6, [Q(2, 2, 6, priority=1), Q(2, 2, 6, priority=2)], 0, [2, 4]),
-    "past use, when it does not count": (
-        20,
-        [Q(0, 1, 20, usage=0.5), Q(0, 1, 20, usage=0.1)],
-        0,
-        [10, 10],
-    ),
-    "past use, once": (20, [Q(0, 1, 20, usage=0.5), Q(0, 1, 20, usage=0.1)], 1, [7, 13]),
-    "past use, four times": (20, [Q(0, 1, 20, usage=0.5), Q(0, 1, 20, usage=0.1)], 4, [4, 16]),
-    "all had more than their part": (20, [Q(0, 1, 20, usage=1), Q(0, 1, 20, usage=1)], 1, [0, 0]),
-    "who wants a fraction": (10, [Q(0, 1, 4.3), Q(0, 1, 9), Q(0, 1, 9)], 0, [4, 3, 3]),
-    "quotas are not scaled down": (3, [Q(2, 1, 6), Q(4, 1, 6)], 0, [2, 4]),
-    "no more than is wanted of a quota": (10, [Q(8, 1, 3), Q(0, 1, 20)], 0, [3, 7]),
-    "a quota without bound is all": (10, [Q(UNBOUND, 1, 7), Q(0, 1, 20)], 0, [7, 3]),
-    "no weight, nothing beyond the quota": (10, [Q(2, 0, 9), Q(2, 1, 5)], 0, [2, 5]),
-    "nobody has weight": (10, [Q(2, 0, 9), Q(2, 0, 9)], 0, [2, 2]),
+DIVISIONS: dict[str, tuple[float, list[Q], list[float]]] = {
+    "a limit leaves something over": (15, [Q(2, 2, 6, limit=6), Q(2, 2, 6)], [6, 6]),
+    "enough for all": (12, TWO, [6, 6]),
+    "what is left goes by weight": (8, [Q(2, 1, 6), Q(2, 3, 6)], [3, 5]),
+    "nobody gets more than its limit": (12, [Q(2, 2, 6, limit=5), Q(2, 2, 6)], [5, 6]),
+    "the larger rest wins": (11, [Q(2, 1, 10), Q(2, 4, 10)], [3, 8]),
+    "of equal rests the older wins": (11, TWO, [6, 5]),
+    "priority before weight": (6, [Q(2, 100, 6, priority=1), Q(2, 1, 6, priority=2)], [2, 4]),
+    "priority": (6, [Q(2, 2, 6, priority=1), Q(2, 2, 6, priority=2)], [2, 4]),
+    "who wants a fraction": (10, [Q(0, 1, 4.3), Q(0, 1, 9), Q(0, 1, 9)], [4, 3, 3]),
+    "quotas are not scaled down": (3, [Q(2, 1, 6), Q(4, 1, 6)], [2, 4]),
+    "no more than is wanted of a quota": (10, [Q(8, 1, 3), Q(0, 1, 20)], [3, 7]),
+    "a quota without bound is all": (10, [Q(UNBOUND, 1, 7), Q(0, 1, 20)], [7, 3]),
+    "no weight, nothing beyond the quota": (10, [Q(2, 0, 9), Q(2, 1, 5)], [2, 5]),
+    "nobody has weight": (10, [Q(2, 0, 9), Q(2, 0, 9)], [2, 2]),
     "content ones leave their offer to others": (
         12,
         [Q(0, 1, 1), Q(0, 1, 9), Q(0, 1, 9)],
-        0,
         [1, 6, 5],
     ),
     "who wants exactly what is offered leaves nothing": (
         12e9,
         [Q(1e9, 2, 8e9), Q(0, 3, 5e9), Q(1e9, 1, 4e9)],
-        1,
         [4333333333, 5e9, 2666666667],
     ),
-    "alone with its weight": (3, [Q(0, 0.6, 9), Q(0, 1, 9, priority=1)], 1, [3, 0]),
-    "two with a weight below one": (25, [Q(0, 0.1, 30), Q(0, 0.1, 11, priority=1)], 1, [25, 0]),
-    "past use that hardly counts": (12, [Q(0, 3, 28), Q(0, 7, 27, priority=1)], 0.1, [12, 0]),
-    "weights of tenths": (10, [Q(0, 0.1, 2), Q(0, 0.1, 20), Q(0, 0.2, 20)], 1, [2, 2, 6]),
+    "alone with its weight": (3, [Q(0, 0.6, 9), Q(0, 1, 9, priority=1)], [3, 0]),
+    "two with a weight below one": (25, [Q(0, 0.1, 30), Q(0, 0.1, 11, priority=1)], [25, 0]),
+    "weights of tenths": (10, [Q(0, 0.1, 2), Q(0, 0.1, 20), Q(0, 0.2, 20)], [2, 2, 6]),
     "more than a float can count": (
         9 * 10**17 + 29,
         [Q(0, 1, 9 * 10**17), Q(0, 2, 9 * 10**17)],
-        1,
         [3 * 10**17 + 10, 6 * 10**17 + 19],
     ),
 }
@@ -88,9 +73,9 @@ DIVISIONS: dict[str, tuple[float, list[Q], float, list[float]]] = {
 
 @pytest.mark.parametrize("case", DIVISIONS)
 def test_a_division(case: str) -> None:
-    """An amount is divided by quota first, then by priority, weight and past use."""
-    amount, queues, past_use, want = DIVISIONS[case]
-    shares = divide(int(amount * 1000), siblings(queues), past_use, unit=1000)
+    """An amount is divided by quota first, then by priority and weight."""
+    amount, queues, want = DIVISIONS[case]
+    shares = divide(int(amount * 1000), siblings(queues), unit=1000)
     assert shares == [round(share * 1000) for share in want]
 
 
@@ -108,16 +93,15 @@ QUEUES = st.lists(
         wants=NUMBERS,
         limit=st.one_of(st.just(UNBOUND), NUMBERS),
         priority=st.integers(1, 2),
-        usage=st.one_of(st.just(0.0), _parts(1)),
     ),
     min_size=1,
     max_size=6,
 )
 
 
-@given(amount=NUMBERS, queues=QUEUES, past_use=st.one_of(st.just(1.0), _parts(4)))
-def test_any_division_is_exact(amount: int, queues: list[Q], past_use: float) -> None:
-    """As it is worked out in fractions: whatever the weights, the past use and the size."""
+@given(amount=NUMBERS, queues=QUEUES)
+def test_any_division_is_exact(amount: int, queues: list[Q]) -> None:
+    """As it is worked out in fractions: whatever the weights and the size."""
     claims = [
         reference.Claim(
             q.quota,
@@ -125,13 +109,12 @@ def test_any_division_is_exact(amount: int, queues: list[Q], past_use: float) ->
             q.wants,
             limit=q.limit,
             priority=q.priority,
-            usage=Fraction(str(q.usage)),
             created=f"{row:02}",
         )
         for row, q in enumerate(queues)
     ]
-    want, _ = reference.divide(amount, claims, Fraction(str(past_use)))
-    got = divide(amount * 1000, siblings(queues), past_use, unit=1000)
+    want, _ = reference.divide(amount, claims)
+    got = divide(amount * 1000, siblings(queues), unit=1000)
     assert got == [share * 1000 for share in want]
 
 
@@ -149,7 +132,6 @@ def tree(parents: list[int], quota: list[int], requested: list[int], weight: lis
         quota=bound,
         limit=np.full((len(parents), 3), UNBOUND),
         weight=np.repeat(np.array(weight)[:, None], 3, axis=1),
-        usage=np.zeros((len(parents), 3)),
         allocated=gpus,
         fixed=gpus,
         requested=some,
@@ -164,7 +146,7 @@ def test_children_share_what_their_parent_got() -> None:
         requested=[20, 8, 10, 10, 8],
         weight=[1, 1, 1, 3, 1],
     )
-    due = fair_share(queues, (0, 0, 12_000), 1.0)
+    due = fair_share(queues, (0, 0, 12_000))
     assert (due[:, 2] / 1000).tolist() == [8, 4, 2, 6, 8]
 
 
@@ -172,7 +154,7 @@ def test_a_limit_bounds_what_is_given_and_leaves_it_to_others() -> None:
     """At the top as well as below."""
     queues = tree([NONE, NONE, 0, 0], [0, 0, 0, 0], [18, 9, 9, 9], [1, 1, 1, 1])
     queues.limit[0, 2], queues.limit[2, 2] = 6000, 2000
-    due = fair_share(queues, (0, 0, 14_000), 1.0)
+    due = fair_share(queues, (0, 0, 14_000))
     assert (due[:, 2] / 1000).tolist() == [6, 8, 2, 4]
 
 
@@ -180,7 +162,7 @@ def test_gpus_are_given_whole_and_the_rest_as_it_comes() -> None:
     """GPUs are rounded to whole devices; thousandths of a CPU are the unit of CPU."""
     queues = tree([NONE, NONE], [0, 0], [9, 9], [1, 1])
     queues.requested[:, 0] = 9000
-    due = fair_share(queues, (3001, 0, 3000), 1.0)
+    due = fair_share(queues, (3001, 0, 3000))
     assert due[:, 2].tolist() == [2000, 1000]
     assert due[:, 0].tolist() == [1501, 1500]
 
@@ -190,7 +172,7 @@ def test_who_gets_all_that_it_wants_gets_exactly_that() -> None:
     queues = tree([NONE], [0], [0], [1])
     for thousandths in range(10, 10_000, 10):
         queues.requested[0, 2] = thousandths
-        assert fair_share(queues, (0, 0, 10_000), 1.0)[0, 2] == thousandths
+        assert fair_share(queues, (0, 0, 10_000))[0, 2] == thousandths
 
 
 @pytest.mark.parametrize(

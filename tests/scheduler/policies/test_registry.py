@@ -69,16 +69,10 @@ FAULTS: list[Case[Choice, list[str]]] = [
         Choice(victims="oldest"),
         ["order of victims 'oldest' is unknown; there are kai, least-work-lost, fewest-units"],
     ),
-    Case("a number", arguments("proportion", kValue="0.5"), []),
     Case(
-        "no number",
-        arguments("proportion", kValue="much"),
-        ["kValue of proportion must be a number up to 1,000,000, not 'much'"],
-    ),
-    Case(
-        "a number without end",
-        arguments("proportion", kValue="inf"),
-        ["kValue of proportion must be a number up to 1,000,000, not 'inf'"],
+        "what is not built yet",
+        arguments("proportion", kValue="0.5"),
+        ["kValue has no effect: fair share over time"],
     ),
     Case(
         "all at once",
@@ -104,7 +98,7 @@ def test_what_nobody_chose_is_as_kai_has_it() -> None:
     assert [score for _, score in got.scores[:3]] == [nominated_node, availability, resource_type]
     assert got.unit_order == (priority, elastic)
     assert got.quotas == (within_limit, within_quota)
-    assert (got.filters, got.past_use, got.actions) == ((), 1.0, ACTIONS)
+    assert got.actions == ACTIONS
 
 
 def placements(choice: Choice) -> tuple[str, str]:
@@ -136,22 +130,6 @@ PLACEMENTS: list[Case[Choice, tuple[str, str]]] = [
 def test_placement(case: Case[Choice, tuple[str, str]]) -> None:
     """Each kind by itself."""
     assert placements(case.given) == case.want
-
-
-# text -> how much past use counts
-PAST_USE: list[Case[str, float]] = [
-    Case("as it is said", "0.25", 0.25),
-    Case("nothing", "0", 0.0),
-    Case("less than nothing is nothing", "-3", 0.0),
-    Case("what is no number is as if it were not there", "much", 1.0),
-    Case("nor is what has no end", "nan", 1.0),
-]
-
-
-@pytest.mark.parametrize("case", PAST_USE, ids=ids)
-def test_past_use(case: Case[str, float]) -> None:
-    """KAI's kValue."""
-    assert choose(arguments("proportion", kValue=case.given)).past_use == case.want
 
 
 def counted(policies: Policies) -> tuple[int, int, int]:

@@ -15,19 +15,16 @@ Obj: TypeAlias = dict[str, Any]
 
 
 class Division(NamedTuple):
-    """An amount, who shares it, and how much past use counts."""
+    """An amount, and who shares it."""
 
     total: int
     claims: list[Claim]
-    k: int = 0
 
 
 def claim(quota: int, weight: int, requested: Any, **more: Any) -> Claim:
     """Write a claim as the table does."""
     return Claim(quota, weight, Fraction(str(requested)), **more)
 
-
-USED, RARELY = Fraction(1, 2), Fraction(1, 10)
 
 # an amount and claims -> the shares, and what is left; the rows are KAI's
 DIVISIONS = [
@@ -50,26 +47,6 @@ DIVISIONS = [
         "priority before weight",
         Division(6, [claim(2, 100, 6, priority=1), claim(2, 1, 6, priority=2)]),
         ([2, 4], 0),
-    ),
-    Case(
-        "past use does not count",
-        Division(20, [claim(0, 1, 20, usage=USED), claim(0, 1, 20, usage=RARELY)], 0),
-        ([10, 10], 0),
-    ),
-    Case(
-        "past use counts",
-        Division(20, [claim(0, 1, 20, usage=USED), claim(0, 1, 20, usage=RARELY)], 1),
-        ([7, 13], 0),
-    ),
-    Case(
-        "past use counts much",
-        Division(20, [claim(0, 1, 20, usage=USED), claim(0, 1, 20, usage=RARELY)], 4),
-        ([4, 16], 0),
-    ),
-    Case(
-        "who used all gets no more",
-        Division(20, [claim(0, 1, 20, usage=1), claim(0, 1, 20, usage=1)], 1),
-        ([0, 0], 20),
     ),
     Case(
         "a rest is given once",

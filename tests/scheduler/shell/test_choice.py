@@ -13,10 +13,10 @@ from trainer_kai.settings import ALWAYS_ON, OPTIONAL, Policies
 
 
 def test_what_is_not_said_is_as_kai_has_it() -> None:
-    """Binpack, past use counts once, and quotas hold."""
+    """Binpack, and quotas hold."""
     policies = choose(choice_of(Policies()))
 
-    assert (policies.past_use, within_limit in policies.quotas) == (1.0, True)
+    assert within_limit in policies.quotas
     assert len(policies.unit_order) == 2
 
 
@@ -38,18 +38,17 @@ def test_settings_know_the_names_of_policies() -> None:
     assert [*settings.ACTIONS, "stalegangeviction"] == [*ACTIONS]
 
 
-@pytest.mark.parametrize("weight", [0, 1_000_000])
-def test_nothing_is_left_to_refuse(weight: float) -> None:
+def test_nothing_is_left_to_refuse() -> None:
     """Whatever the settings let in is meant by something."""
-    allowed = Policies(disabled=",".join(OPTIONAL), past_use_weight=weight)
+    allowed = Policies(disabled=",".join(OPTIONAL))
     assert [*choice_faults(choice_of(allowed))] == []
 
 
 def test_a_policy_can_be_left_out() -> None:
     """With blanks between the names or without."""
-    policies = choose(choice_of(Policies(disabled="elastic, proportion", past_use_weight=0.5)))
+    policies = choose(choice_of(Policies(disabled="elastic, proportion")))
 
-    assert (policies.past_use, policies.quotas, len(policies.unit_order)) == (0.5, (), 1)
+    assert (policies.quotas, len(policies.unit_order)) == ((), 1)
 
 
 @pytest.mark.parametrize(("placement", "likes_room"), [("binpack", False), ("spread", True)])

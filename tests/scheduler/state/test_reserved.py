@@ -19,7 +19,7 @@ TEXTS = [
     ),
     Case(
         "one word for several causes",
-        [("a", "n", 1), ("a", "n", 3)],
+        [("a", "n", 1), ("a", "n", 2)],
         '{"a":{"nodes":{"n":2},"cause":"repair"}}',
     ),
 ]

@@ -20,7 +20,6 @@ class Claim:
     requested: Any
     limit: Any = -1
     priority: int = 100
-    usage: Any = 0
     created: str = ""
     uid: str = ""
 
@@ -30,7 +29,7 @@ class Claim:
         return self.requested if self.limit == -1 else min(self.limit, self.requested)
 
 
-def divide(total: Any, claims: Sequence[Claim], k: Any = 1) -> tuple[list[Any], Any]:
+def divide(total: Any, claims: Sequence[Claim]) -> tuple[list[Any], Any]:
     """Return the share of each claim, and what is left."""
     got = {
         claim: min(total if claim.quota == -1 else claim.quota, claim.wanted) for claim in claims
@@ -44,7 +43,7 @@ def divide(total: Any, claims: Sequence[Claim], k: Any = 1) -> tuple[list[Any], 
         alike = [claim for claim in claims if claim.priority == priority]
         again = True
         while again and left > 0:
-            again, left = _round(alike, left, k, got, rests)
+            again, left = _round(alike, left, got, rests)
     for priority in priorities:
         keen = [claim for claim in rests if claim.priority == priority]
         for claim in sorted(keen, key=lambda one: (-rests[one], one.created, one.uid)):
@@ -55,23 +54,16 @@ def divide(total: Any, claims: Sequence[Claim], k: Any = 1) -> tuple[list[Any], 
 
 
 def _round(
-    alike: Sequence[Claim], left: Any, k: Any, got: dict[Claim, Any], rests: dict[Claim, Any]
+    alike: Sequence[Claim], left: Any, got: dict[Claim, Any], rests: dict[Claim, Any]
 ) -> tuple[bool, Any]:
     """Play one round; return whether another follows, and what is left."""
     keen = [claim for claim in alike if got[claim] < claim.wanted]
     weights = sum(Fraction(claim.weight) for claim in keen)
     if not weights:
         return False, left
-    score = {}
-    for claim in keen:
-        part = claim.weight / weights
-        score[claim] = max(Fraction(0), part + k * (part - claim.usage))
-    scores = sum(score.values())
-    if not scores:
-        return False, left
     again, at_start = False, left
     for claim in keen:
-        offer = at_start * score[claim] / scores
+        offer = at_start * Fraction(claim.weight) / weights
         want = claim.wanted - got[claim]
         if want <= offer:
             give = want

@@ -44,7 +44,6 @@ def test_the_defaults_are_those_of_kai() -> None:
     chosen = site(actions=())
 
     assert chosen.policies.actions == ACTIONS
-    assert chosen.policies.past_use == 1
     assert chosen.scheduler_name == "kai-scheduler"
     assert chosen.policies.most_moved == 16
     assert chosen.notes == ()
@@ -61,25 +60,23 @@ def test_a_shard_promises_minimum_run_times() -> None:
 
 
 def test_a_shard_overrides_them() -> None:
-    """Plugins, their arguments, placement, and how much past use counts."""
-    plugins = {"priority": {"enabled": False}, "proportion": {"arguments": {"kValue": "3"}}}
+    """Plugins, their arguments and placement."""
+    plugins = {"priority": {"enabled": False}}
 
-    chosen = policies(shard(plugins=plugins, placementStrategy={"gpu": "spread"}, kValue=2))
+    chosen = policies(shard(plugins=plugins, placementStrategy={"gpu": "spread"}))
 
-    assert chosen.past_use == 3
     assert len(chosen.unit_order) == len(policies().unit_order) - 1
     assert chosen.scores != policies().scores
-    assert policies(shard(kValue=2)).past_use == 2
     assert policies(shard(plugins={"proportion": {"enabled": False}})).quotas == ()
 
 
 def test_of_a_snapshot_plugins_count_that_are_named() -> None:
     """A shard beside it has the last word."""
-    only = {"proportion": {"arguments": {"kValue": "3"}}}
+    only: dict[str, Any] = {"proportion": {}}
     snapshot = config(plugins=only, only=True, args={"scheduler-name": "other"})
 
     assert policies(snapshot).unit_order == ()
-    assert policies(snapshot).past_use == 3
+    assert len(policies(snapshot).quotas) == 2
     assert len(policies(snapshot, shard(plugins={"priority": {"enabled": True}})).unit_order) == 1
     assert site(snapshot).scheduler_name == "other"
 
@@ -105,6 +102,16 @@ def test_how_many_consolidation_looks_at(said: str, most: int) -> None:
     args = {"max-consolidation-preemptees": said}
 
     assert policies(shard(args=args)).most_moved == most
+
+
+@pytest.mark.parametrize(
+    "said", [{"kValue": 2}, {"plugins": {"proportion": {"arguments": {"kValue": "2"}}}}]
+)
+def test_a_k_value_is_accepted_and_warned_about(said: dict[str, Any]) -> None:
+    """In either place where a shard may have it: the queues of KAI's users stay as they are."""
+    assert site(shard(**said)).notes == (
+        "kValue has no effect: fair share over time (past use) is not built yet",
+    )
 
 
 def test_an_unknown_plugin_is_told() -> None:

@@ -203,7 +203,7 @@ async def test_an_outage_past_the_deadline_ends_leading_and_not_the_process(town
 
     assert [leads for _, leads in a.told] == [True, False, True]
     assert 10 <= a.told[1][0] <= 12
-    assert (a.holds, len(a.fences), a.fences[0].holds()) == (True, 2, False)
+    assert (a.holds, len(a.fences), a.fences[0].lets_through) == (True, 2, False)
 
 
 async def test_lost_answers_do_not_lose_the_lead(town: Town) -> None:
@@ -329,7 +329,7 @@ async def test_how_the_work_ends_is_how_leading_ends(town: Town) -> None:
     await asyncio.wait_for(a.elector.lead(work), 1)
 
     assert (len(fences), town.server.record.holder) == (3, "")
-    assert not any(fence.holds() for fence in fences)
+    assert not any(fence.lets_through for fence in fences)
 
 
 def writes(*errors: Exception) -> Exception:

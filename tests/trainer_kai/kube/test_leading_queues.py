@@ -42,11 +42,11 @@ async def test_a_call_without_an_answer_ends_with_the_term(case: Case[LeaseTimin
     await clock.advance(1)
     host.network = Network(refuse=True)
     await clock.advance(case.given.lease_s)
-    assert not terms[0].holds()
+    assert not terms[0].lets_through
     host.network = Network()
     await clock.advance(3 * case.given.lease_s)
 
-    assert (leading.done(), len(terms), terms[-1].holds()) == (False, case.want, True)
+    assert (leading.done(), len(terms), terms[-1].lets_through) == (False, case.want, True)
     leading.cancel()
     await clock.advance(case.given.lease_s)
     assert leading.cancelled()

@@ -142,15 +142,14 @@ def test_writes_under_way(case: Case[BaseException | None, float]) -> None:
     assert fence.quiet_s == case.want
 
 
-def test_a_question_counts_as_a_write() -> None:
-    """Nobody knows what was done with the answer; showing it is another matter."""
+def test_to_show_a_fence_is_no_write() -> None:
+    """It is shut from the end of its term on."""
     now_s = 3.0
     fence = Fence(Term(RECORD, 10), 4, lambda: now_s)
     shown = fence.lets_through, fence.quiet_s
-    asked = fence.holds(), fence.quiet_s
     now_s = 10.0
 
-    assert (shown, asked) == ((True, float("-inf")), (True, 7))
-    assert (fence.holds(), fence.quiet_s) == (False, 7)
+    assert shown == (True, float("-inf"))
+    assert (fence.lets_through, fence.quiet_s) == (False, float("-inf"))
     with pytest.raises(LeaseLost, match="ran out"), fence.write():
         pytest.fail("a write was let through")

@@ -90,7 +90,7 @@ async def test_when_a_key_is_worked_on_again(
     await desk.clock.advance(1000)
 
     assert [at for at, _ in desk.calls] == case.want
-    assert (desk.queue.depth, desk.queue.failing) == (0, 0)
+    assert (desk.queue._turns.depth, desk.queue._backoffs) == (0, {})
 
 
 async def test_an_add_overtakes_the_back_off(desks: Desks) -> None:
@@ -152,7 +152,7 @@ async def test_so_many_workers_so_many_keys_at_once(desks: Desks) -> None:
     for key in "abcdefg":
         desk.queue.add(key)
     await desk.clock.advance(5)
-    depth = desk.queue.depth
+    depth = desk.queue._turns.depth
     await desk.clock.advance(100)
 
     assert [(at, key) for at, key in desk.calls if at == 0] == [(0, "a"), (0, "b"), (0, "c")]
@@ -346,7 +346,7 @@ async def test_no_key_beside_itself_and_no_add_lost(
         assert {key for key, at in promises.items() if worker.begun.get(key, -1) < at} == set()
     assert max((worker.most[key] for key in "abcd"), default=0) <= 1
     assert worker.most["all"] <= workers
-    assert (desk.queue.depth, desk.queue.failing) == (0, 0)
+    assert (desk.queue._turns.depth, desk.queue._backoffs) == (0, {})
 
 
 async def test_calls_that_wait_for_nothing_let_others_run(desks: Desks) -> None:

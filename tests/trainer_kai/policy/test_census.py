@@ -108,8 +108,3 @@ def test_a_sighting_says_nothing_else() -> None:
     bare = decode(Pod, encode({"metadata": {"name": "p"}}))
 
     assert sight(bare) == Sighting("-replica-", (0, 0), "", is_bound=False, is_going=False)
-
-
-def test_bound_and_succeeded_satisfy() -> None:
-    """Who waits or occupies does not."""
-    assert Count(waiting=1, bound=2, succeeded=4, occupying=8).satisfied == 6
