@@ -4,10 +4,17 @@
 SHELL := bash
 PYTHON ?= python3
 PY := .venv/bin/python
-PYTEST := $(PY) -m pytest
+PYTEST := $(PY) -m pytest --durations=20
+# On two cores: unit tests fill them, tests on the chain wait most of the time. These options are not in
+# pyproject.toml, so that a single test runs in one process.
+UNIT := tests -m "not soak" -n 2 --dist worksteal --junitxml=.reports/unit.xml
+E2E := e2e -m "not soak and not serial" -n 3 --dist loadgroup --no-loadscope-reorder \
+  --junitxml=.reports/e2e.xml
+SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test unit e2e check format bench bench-chain soak fuzz mutants fixtures tables lock clean help
+.PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
+.PHONY: durations lock clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -26,16 +33,15 @@ demo: setup ## a real control plane on this machine, and what TrainJobs do on it
 	$(PY) -m e2e.cluster build
 	$(PY) -m e2e.demo $(if $(HOLD),--hold)
 
-test: setup ## every test: builds the real chain the first time, which takes minutes
-	$(PY) -m e2e.cluster build
-	$(PYTEST)
+test: unit e2e ## every test: builds the real chain the first time, which takes minutes
 
 unit: setup ## the tests that need no cluster
-	$(PYTEST) tests
+	$(PYTEST) $(UNIT)
 
 e2e: setup ## the tests on the real chain
 	$(PY) -m e2e.cluster build
-	$(PYTEST) e2e
+	$(PYTEST) $(E2E)
+	$(PYTEST) $(SERIAL)
 
 check: setup ## format, lint, types, dead code, import contracts; changes nothing
 	$(PY) -m ruff format --check .
@@ -54,6 +60,10 @@ mutants: setup ## break one rule at a time; each must turn its test red
 
 soak: setup ## random clusters against the reference model, twenty thousand of them
 	TRAINER_KAI_SOAK_SEEDS=20000 $(PYTEST) tests/scheduler/reference
+
+soak-e2e: setup ## kills, crashes and TrainJobs drawn by lot at full size, for MINUTES (20), from SEED (7) on
+	$(PY) -m e2e.cluster build
+	$(PY) -m e2e.soak --minutes $(or $(MINUTES),20) --seed $(or $(SEED),7)
 
 fuzz: setup ## recorded reviews, broken at random, at a real webhook for a minute
 	$(PY) -m tests.webhook.fuzz --seconds 60
@@ -74,11 +84,14 @@ tables: setup ## write the generated tables of the READMEs, and what the doctor 
 	$(PY) -m tests.support.tables
 	$(PY) -m tests.support.installed
 
+durations: setup ## write the table of durations from the reports of the last `make test`
+	$(PY) -m tests.support.durations
+
 lock: setup ## lock the dependencies of pyproject.toml anew
 	$(PY) -m tests.support.lock
 
 clean: ## remove what the commands made inside the checkout
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .reports .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

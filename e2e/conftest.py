@@ -1,6 +1,7 @@
 """What the tests on the real chain share: one cluster for those that do it no harm."""
 
 import itertools
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.furnish import CACHE_INITIALIZER
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
+from tests.support import durations
+from tests.support.tree import ROOT
 
 _NUMBERS = itertools.count(1)
 _FAILED = pytest.StashKey[bool]()
@@ -36,13 +39,27 @@ _OWN: Final = frozenset({"own_cluster", "own_front", "own_house"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests of one chain on one worker, in one event loop: they share its connections."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-            if getattr(config.option, "loadgroup", False):
-                # What `xdist_group` does; but xdist 3.8 writes to where pytest 9.2 does not look.
-                item._id = coerce_node_id(f"{item.nodeid}@{_chain_of(item)}")
+    """Run all tests here in one event loop, and those of one chain on one worker: they share it."""
+    ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    for item in ours:
+        item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+    if config.getoption("loadgroup", default=False):
+        _longest_chain_first(ours)
+        for item in ours:
+            # What `xdist_group` does; but xdist 3.8 writes to where pytest 9.2 does not look.
+            item._id = coerce_node_id(f"{item.nodeid}@{_chain_of(item)}")  # noqa: SLF001
+        items[:] = [*ours, *(item for item in items if item not in ours)]
+
+
+def _longest_chain_first(items: list[pytest.Item]) -> None:
+    """Sort the tests so that no long chain begins when all others are done; in it nothing moves."""
+    seconds = durations.read()
+    files = [str(item.path.relative_to(ROOT)) for item in items]
+    tests = Counter(files)
+    chains: defaultdict[str, float] = defaultdict(float)
+    for item, file in zip(items, files, strict=True):
+        chains[_chain_of(item)] += seconds.get(("e2e", file), 0.0) / tests[file]
+    items.sort(key=lambda item: (-chains[_chain_of(item)], _chain_of(item)))
 
 
 def _chain_of(item: pytest.Item) -> str:

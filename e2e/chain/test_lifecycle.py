@@ -92,6 +92,7 @@ def held() -> Iterator[Held]:
             registry.sweep()
 
 
+@pytest.mark.serial
 async def test_the_chain_is_ready_soon(cluster: Cluster) -> None:
     """Once its programs are built, a chain is ready in 15 seconds at most."""
     after_s = [cluster.ready_after_s]

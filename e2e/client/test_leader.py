@@ -23,6 +23,8 @@ from e2e.cluster.resources import CONFIG_MAPS, LEASES, Resource
 from e2e.cluster.timeline import Moment, Timeline
 from tests.support.tree import ROOT
 
+pytestmark = pytest.mark.serial  # time-outs of leaders are measured
+
 HOUR_S = 3600
 Enter: TypeAlias = Callable[..., Process]
 

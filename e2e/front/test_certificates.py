@@ -63,6 +63,7 @@ async def room(chain: Cluster) -> str:
     return name
 
 
+@pytest.mark.serial
 async def test_both_are_rotated_under_load(chain: Cluster, room: str, tmp_path: Path) -> None:
     """Two replicas that begin at once make one certificate; no review fails until all is new."""
     other = chain.free_port()

@@ -22,6 +22,8 @@ from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, runn
 from e2e.scheduler.crowd import Latencies, crowd
 from e2e.scheduler.teams import Job, complete, is_suspended, on_nodes, submit
 
+pytestmark = pytest.mark.serial  # latencies of others are measured
+
 _ROOM: Final = "train"
 _CROWD: Final = "others"
 _EVERY_S: Final = 0.3

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from e2e.cluster.resources import LEASES, PODS, TRAINJOBS
 from e2e.cluster.timeline import Key, State, Timeline, replay
 from e2e.front.install import PODGROUPS
@@ -46,6 +48,7 @@ async def test_killed_between_two_binds_of_a_gang(battered: House, cell: str) ->
         await seen.until(is_complete, "the gang is Complete")
 
 
+@pytest.mark.serial
 async def test_another_takes_over(battered: House, cell: str, tmp_path: Path) -> None:
     """It knows all there is when the Lease runs out, and begins at once."""
     second = SCHEDULER._replace(name="second")

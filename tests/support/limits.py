@@ -17,7 +17,7 @@ __all__ = [
     "without_readme",
 ]
 
-MAX_FILE_LINES: Final = 400
+MAX_FILE_LINES: Final = 600
 MAX_BODY_LINES: Final = 40
 
 _NESTED: Final = frozenset({"scheduler", "trainer_kai"})

@@ -1,0 +1,46 @@
+"""The tests of the chain that draw by lot, kill and repeat, at full size: `make soak-e2e`.
+
+Round after round with another seed, as long as the next one still fits into the minutes; a round
+that fails ends it, and its seed repeats it.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from typing import Final
+
+__all__ = ["main"]
+
+_TESTS: Final = ["-m", "soak or sized", "-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the rounds; return the exit status of pytest in the last one."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0, help="time for all rounds")
+    parser.add_argument("--seed", type=int, default=7, help="of the first round")
+    told = parser.parse_args(arguments)
+    began, last_s, seed = time.monotonic(), 0.0, told.seed
+    while seed == told.seed or time.monotonic() - began + last_s <= told.minutes * 60:
+        round_began = time.monotonic()
+        print(f"round {seed - told.seed + 1}, seed {seed}", flush=True)
+        if status := _round(seed):
+            print(f"failed with SEED={seed}")
+            return status
+        last_s = time.monotonic() - round_began
+        seed += 1
+    minutes = (time.monotonic() - began) / 60
+    print(f"green: {seed - told.seed} rounds from seed {told.seed} on in {minutes:.1f} minutes")
+    return 0
+
+
+def _round(seed: int) -> int:
+    soak = {"TRAINER_KAI_SOAK": "10", "TRAINER_KAI_SOAK_BASE": str(seed)}
+    command = [sys.executable, "-m", "pytest", "e2e", *_TESTS]
+    return subprocess.run(command, env=os.environ | soak, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
