@@ -98,6 +98,21 @@ class Allocation:
                 return
             is_last = True
 
+    def look(self, max_units: int | None) -> None:
+        """Say of each unit that waits why there is no room for it; none is given any.
+
+        For a plan that does not allocate: all units stay as they are, and who would find room
+        takes nothing from others.
+        """
+        for row in list(self._line_up()):
+            if self._is_spent(max_units):
+                self.untried += 1
+                continue
+            self._attempts += 1
+            checkpoint = self.ledger.checkpoint
+            if self._room(row, is_final=True) is not None:
+                self.ledger.roll_back(checkpoint)
+
     def turns(
         self, rows: Iterable[int], lateness: Callable[[int, int], int] | None = None
     ) -> Turns:
@@ -223,8 +238,17 @@ class Allocation:
         )
 
     def _try(self, row: int, *, is_final: bool, waits: bool = False) -> bool:
+        placed = self._room(row, is_final=is_final, waits=waits)
+        if placed is None:
+            return False
         unit = self.snapshot.units[row]
-        parts, amounts, shapes, _ = self.next[row]
+        self.usage.take(unit.queue, self.next[row].amounts, is_fixed=not unit.is_preemptible)
+        self._admit(row, unit, placed)
+        return True
+
+    def _room(self, row: int, *, is_final: bool, waits: bool = False) -> Admission | None:
+        """Place what a unit takes next; None, and why is noted, if there is no room."""
+        parts, _, shapes, _ = self.next[row]
         if self._held.let_go(row):
             self.retry()
         refusal = self.refusal(self.usage, row)
@@ -233,12 +257,12 @@ class Allocation:
         if refusal is not None:
             wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
             self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
-            return False
+            return None
         has_slots = self.has_slots(row)
         wish = self._held.whose(row), shapes
         if not has_slots and self._is_known(wish, is_final=is_final):
             self._reject_for_nodes(row, self._hopeless[wish])
-            return False
+            return None
         placed = self._placed(row, parts, waits=waits)
         if isinstance(placed, Failure):
             numbers = self._numbers(placed, shapes, is_final=is_final)
@@ -246,11 +270,9 @@ class Allocation:
             if not has_slots:
                 self._hopeless[wish] = numbers
             self._reject_for_nodes(row, numbers)
-            return False
+            return None
         self._held.put_back()
-        self.usage.take(unit.queue, amounts, is_fixed=not unit.is_preemptible)
-        self._admit(row, unit, placed)
-        return True
+        return placed
 
     def _placed(self, row: int, parts: Chunk, *, waits: bool) -> Admission | Failure:
         """Place a unit; if need be where others of its queue were promised room."""

@@ -52,6 +52,8 @@ def plan(
     due = fair_share(snapshot.queues, snapshot.total)
     allocation = Allocation(snapshot, policies, due)
     displacement = Displacement(allocation, limits.evictable_gpus)
+    if "allocate" not in policies.actions:
+        allocation.look(limits.max_units)
     for action in policies.actions:
         if action == "allocate":
             allocation.run()

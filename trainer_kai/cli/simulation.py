@@ -58,6 +58,10 @@ class Options:
 
 _DEFAULTS: Final = Options()
 _NEVER: Final = ": never runs: "
+_NO_BINDS: Final = (
+    "without the action allocate nothing is bound: a unit that there is room for waits, and"
+    " takes nothing from others"
+)
 
 
 class Scene(NamedTuple):
@@ -112,8 +116,10 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
     cluster = given.cluster
     unknown = in_no_file(cluster, site.scheduler_name)
     others = left_to_others(cluster, site.scheduler_name)
-    notes = (*_once(given.notes), *unknown, *others, *not_looked_at(cluster), *site.notes)
-    return Scene(cluster, site, terms, notes)
+    notes = [*_once(given.notes), *unknown, *others, *not_looked_at(cluster), *site.notes]
+    if "allocate" not in site.policies.actions:
+        notes.append(_NO_BINDS)
+    return Scene(cluster, site, terms, tuple(notes))
 
 
 def _once(notes: Iterable[str]) -> Iterator[str]:

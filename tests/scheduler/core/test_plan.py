@@ -354,11 +354,12 @@ def test_what_was_done_is_counted() -> None:
 
 
 def test_what_is_not_to_be_done_is_not_done() -> None:
-    """Without allocation there are shares, and nothing else."""
+    """Without allocation nothing is placed; it is told who would not have been."""
     policies = choose(Choice(actions={"allocate": False}))
-    got = plan(Site(EIGHT, [G(1), G(1, bar=BARRED)]).snapshot(), policies)
-    assert (got.decisions, got.rejections, got.stats) == ((), (), Stats())
-    assert got.fair_share[:, Kind.GPU].tolist() == [2000]
+    got = plan(Site(EIGHT, [G(1), G(1, bar=BARRED), G(9), G(8)]).snapshot(), policies)
+    assert told(got) == ["1 QueueMissing", "2 NoCapacity"]
+    assert (got.decisions, got.stats.attempts) == ((), 3)
+    assert got.fair_share[:, Kind.GPU].tolist() == [8000]
 
 
 def test_shares_are_told() -> None:

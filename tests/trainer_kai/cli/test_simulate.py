@@ -298,6 +298,17 @@ def test_pods_of_groups_that_are_left_to_others_are_told(terminal: Terminal) -> 
     ]
 
 
+def test_without_allocate_it_is_said_that_nothing_is_bound(terminal: Terminal) -> None:
+    """A unit that there is room for has no verdict then."""
+    file = terminal.write("a.yaml", *SITE, group("z", 1), pod("z-0", "z"))
+
+    code, _, err = terminal.run("-f", file, "--actions", "reclaim")
+
+    assert code == 0
+    assert err.startswith("trainer-kai: without the action allocate nothing is bound")
+    assert terminal.run("-f", file, "--actions", "allocate,reclaim")[2] == ""
+
+
 def test_a_wish_that_cannot_be_meant_stops_nobody(terminal: Terminal) -> None:
     """As in a cluster: it is told, and harms who wishes it; an empty queue label names none."""
     odd = {"kai.scheduler/preemptibility": "sometimes", "kai.scheduler/queue": ""}

@@ -349,6 +349,47 @@ def test_stuck_pods_release_nothing() -> None:
     assert promised(simulate(objects, patient))
 
 
+def lost(document: Document) -> dict[str, str]:
+    """Return by which action each pod is evicted."""
+    return {it["pod"]: it["action"] for it in document["cycles"][0]["evictions"]}
+
+
+def borrowed(idle: int) -> list[Document]:
+    """Return a node of which team-b wants four GPUs back; so many are idle."""
+    theirs = [it for i in range(4) for it in (group(f"g{i}"), pod(f"g{i}-0", f"g{i}", on="n1"))]
+    queues = [queue("team-a", 0), queue("team-b", 4)]
+    return [*queues, node("n1", 4 + idle), *theirs, *gang("back", 1, 4, "team-b")]
+
+
+@pytest.mark.parametrize("actions", [("reclaim",), ("reclaim", "preempt"), ("preempt", "reclaim")])
+def test_without_allocate_others_still_give_back(actions: tuple[str, ...]) -> None:
+    """Whatever order the actions are named in."""
+    both = simulate(borrowed(2), Options(actions=("allocate", *actions)))
+
+    found = simulate(borrowed(2), Options(actions=actions))
+
+    assert lost(found) == {"g2-0": "reclaim", "g3-0": "reclaim"}
+    assert found == both
+
+
+def test_without_allocate_a_unit_that_there_is_room_for_takes_nothing() -> None:
+    """Nothing is evicted for it, and it is not bound."""
+    cycle = simulate(borrowed(4), Options(actions=("reclaim",)))["cycles"][0]
+
+    assert {name: cycle[name] for name in ("binds", "evictions", "nominations")} == {
+        "binds": [],
+        "evictions": [],
+        "nominations": [],
+    }
+
+
+def test_without_allocate_it_is_said_why_units_wait() -> None:
+    """As with it."""
+    cycle = simulate([*SITE, *gang("a", 3, 4)], Options(actions=("preempt",)))["cycles"][0]
+
+    assert [it["reason"] for it in cycle["unschedulable"]] == ["NoCapacity"]
+
+
 def test_stats_are_there_only_if_asked_for() -> None:
     """They are what differs from one run to the next."""
     document = simulate([*SITE, *gang("a", 1)], Options(cycles=2, stats=True))
