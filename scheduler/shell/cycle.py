@@ -96,7 +96,7 @@ class Cycle:
         self._first_s = 0.0  # when it began to be due
         self._rested_s = 0.0  # when there has been enough rest after the last turn
         self._wakes_on: Topics = ANY
-        self._faults: set[str] = set()  # of queues and nodes, that were told
+        self._faults: set[tuple[bool, str]] = set()  # of queues, nodes and groups, that were told
         self._is_withheld = False  # claims wait because enough was taken
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
         self._taken_s = 0.0  # when the last plan was told what is so
@@ -193,10 +193,10 @@ class Cycle:
         self._metrics.claims_withheld.set(count)
 
     def _note_faults(self, strays: Iterable[Stray]) -> None:
-        """Say once what of queues and nodes counts for nothing; of groups their verdicts say it."""
-        faults = {it.message for it in strays if not it.group.namespace}
-        for message in sorted(faults - self._faults):
-            self._log.warning("left aside", what=message)
+        """Say once what is left aside, where no verdict says it, or counts otherwise."""
+        faults = {(it.counts, it.message) for it in strays if it.counts or not it.group.namespace}
+        for counts, message in sorted(faults - self._faults):
+            self._log.warning("counts otherwise" if counts else "left aside", what=message)
         self._faults = faults
 
     def _assumed(self, orders: Orders) -> list[UnitOrders]:

@@ -12,6 +12,7 @@ from scheduler.state.reserved import Held, coming_back
 from scheduler.state.roll import GATED, RELEASING, STATES, STUCK, SUCCEEDED, THERE, WAITING, Roll
 from scheduler.state.terms import Stray, epoch_s
 from scheduler.state.trees import DEFAULT, group_bar, minima
+from trainer_kai.api.counted import group_warnings
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
@@ -59,6 +60,7 @@ class Gang:
         "owner",
         "refused",
         "said",
+        "warnings",
     )
 
     def __init__(self, number: int, key: Key, group: PodGroup | None, origin: Origin) -> None:
@@ -84,6 +86,8 @@ class Gang:
         self.is_promised = False  # a node, to one that waits, or that is moved
         self.is_listed = False  # it wants or has anything
         self.said = _NOTHING
+        # What of the group counts otherwise than it is written.
+        self.warnings: Final = tuple(group_warnings(group.spec)) if group else ()
         if group is None:
             message = f"its pods name the group {key}, which does not exist"
             self.bar: Bar | None = Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
@@ -175,7 +179,9 @@ class Gang:
         return max(self.later[leaf][1] - sum(self.of(leaf, state) for state in states), 0)
 
     def strays(self, is_waiting: Callable[[Kin], bool]) -> Iterator[Stray]:
-        """Yield the pods that do not count."""
+        """Yield the pods that do not count, and what of the group counts otherwise than written."""
+        for it in self.warnings:
+            yield Stray(self.key, f"PodGroup {self.key}: {it}", counts=True)
         for kin, message in self.refused.items():
             yield Stray(self.key, message, waits=is_waiting(kin))
 

@@ -259,7 +259,7 @@ class Memory:
             unit = self._units.read_gang(view, gang, bar, growth)
             has_all = growth is not None and unit is not None and is_satisfied(unit.tree)
             self._dues.read(view, gang, growth if has_all else bar)
-            if gang.refused:
+            if gang.refused or gang.warnings:
                 self._strays[key] = [*gang.strays(self._is_waiting)]
         self._read_alone(view, bars, [of for of in again if isinstance(of, int)])
 

@@ -1,10 +1,11 @@
 """Queues as rows, and why a queue cannot take a unit.
 
 Those that hang together up to the top are rows. The others are left out, and told apart: one whose
-parent does not exist is missing, one that is above itself or cannot be read is misconfigured.
+parent does not exist is missing, one that is above itself is misconfigured. A value without a
+meaning leaves no queue out: `counted_queue` says what counts in its place.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from scheduler.core.model import NONE, UNBOUND, Bar, Ints, Kind, Queues, Verdict
 from scheduler.state.moments import said_s
 from scheduler.state.terms import Stray, epoch_s
+from trainer_kai.api.counted import counted_queue
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CONSOLIDATION, RECLAIM_GOAL
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
@@ -42,11 +44,8 @@ class QueueRows:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues: Final = dict(queues)
+        self._counted: Final = {name: counted_queue(it.spec) for name, it in queues.items()}
         self._faults: Final[dict[str, tuple[Verdict, str]]] = {}
-        for name in sorted(queues):
-            fault = _fault(queues[name])
-            if fault:
-                self._faults[name] = Verdict.MISCONFIGURED, f"queue {name}: {fault}"
         self._sound: Final[set[str]] = set()
         sound = [name for name in sorted(queues) if self._place(name)]
         self.names: Final = tuple(sorted(sound, key=lambda name: _age(queues[name])))
@@ -72,7 +71,7 @@ class QueueRows:
                 fault = f"queue {name}: annotation {note} is {said!r}, {must}"
                 found.append(Stray(Key("", name), fault, counts=True))
         for name, queue in self._queues.items():
-            beside = (*_misspelt(queue), *_beyond(queue))
+            beside = (*_misspelt(queue), *self._counted[name][1], *_beyond(self._shares(name)))
             found += (Stray(Key("", name), f"queue {name}: {it}", counts=True) for it in beside)
         return sorted(found)
 
@@ -120,8 +119,7 @@ class QueueRows:
         quota, limit = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         weight = np.zeros(size, dtype=np.float64)
         for row, name in enumerate(self.names):
-            shares = _shares(self._queues[name])
-            for (kind, unit), share in zip(_UNITS, shares, strict=True):
+            for (kind, unit), share in zip(_UNITS, self._shares(name), strict=True):
                 quota[row, kind] = _bound(share.quota, unit)
                 limit[row, kind] = _bound(share.limit, unit)
                 weight[row, kind] = float(min(share.over_quota_weight, Decimal(_MOST_WEIGHT)))
@@ -148,8 +146,12 @@ class QueueRows:
 
     def _min_s(self, field: str) -> tuple[int, ...]:
         """Return how long units run at least, as each queue says it; what is none is not said."""
-        said = [said_s(getattr(self._queues[name].spec, field)) for name in self.names]
+        said = [said_s(getattr(self._counted[name][0], field)) for name in self.names]
         return tuple(said) if any(it != NONE for it in said) else ()
+
+    def _shares(self, name: str) -> tuple[QueueResource, QueueResource, QueueResource]:
+        resources = self._counted[name][0].resources or QueueResources()
+        return resources.cpu, resources.memory, resources.gpu
 
     def _add_up(self, amounts: NDArray[np.int64]) -> None:
         for row in self._upwards:
@@ -256,34 +258,15 @@ def _misspelt(queue: Queue) -> tuple[FieldError, ...]:
     return tuple(misspelt(meta.labels, meta.annotations, QUEUES))
 
 
-def _shares(queue: Queue) -> tuple[QueueResource, QueueResource, QueueResource]:
-    resources = queue.spec.resources or QueueResources()
-    return resources.cpu, resources.memory, resources.gpu
-
-
-def _fault(queue: Queue) -> str | None:
-    for name, share in zip(("cpu", "memory", "gpu"), _shares(queue), strict=True):
-        for field, number in (
-            ("quota", share.quota),
-            ("limit", share.limit),
-            ("overQuotaWeight", share.over_quota_weight),
-        ):
-            is_unbound = number == UNBOUND and field != "overQuotaWeight"
-            if not number.is_finite() or (number < 0 and not is_unbound):
-                right = "0 or more" if field == "overQuotaWeight" else "0 or more, or -1: no bound"
-                return f"spec.resources.{name}.{field} is {number}, and must be {right}"
-    return None
-
-
-def _beyond(queue: Queue) -> Iterator[str]:
+def _beyond(shares: Iterable[QueueResource]) -> Iterator[str]:
     """Yield the numbers that are so large that another one counts in their place."""
-    for (kind, unit), share in zip(_UNITS, _shares(queue), strict=True):
+    for (kind, unit), share in zip(_UNITS, shares, strict=True):
         for field, number, most in (
             ("quota", share.quota, _MOST // unit),
             ("limit", share.limit, _MOST // unit),
             ("overQuotaWeight", share.over_quota_weight, _MOST_WEIGHT),
         ):
-            if number.is_finite() and number > most:
+            if number > most:
                 path = f"spec.resources.{kind.name.lower()}.{field}"
                 yield f"{path} is {float(number):g}: it counts as {most}, and nothing can be more"
 

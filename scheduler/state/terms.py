@@ -28,13 +28,13 @@ class Terms:
 class Stray(NamedTuple):
     """What was left aside, and why: pods of a group, or a node or queue (without namespace).
 
-    Or what of a queue is not as it is written.
+    Or what of a queue or group counts otherwise than it is written.
     """
 
     group: Key
     message: str
     waits: bool = False  # a pod that could not be counted waits: its group is told so
-    counts: bool = False  # the queue is there all the same
+    counts: bool = False  # the queue or group is there all the same
 
     @property
     def told(self) -> str:

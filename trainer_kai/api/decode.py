@@ -1,8 +1,8 @@
 """Bytes of JSON into structs and back: the one place that knows how an object arrives.
 
-Kubernetes means the same by `null` and by nothing, so a field that is null has its default. Fields
-that a struct does not name are skipped without being read. Equal labels of many objects are one
-object in memory, and so are the other things that `share` knows.
+Kubernetes means the same by `null` and by nothing, so a field that is null has its default; and it
+means the same by 2.0 and by 2. Fields that a struct does not name are skipped without being read.
+Equal labels of many objects are one object in memory, and so are other things that `share` knows.
 """
 
 import re
@@ -44,6 +44,7 @@ _LINE: Final = b'{"type":"'
 _OBJECT: Final = b'","object":'
 _TYPE_BYTES: Final = 32
 _TYPES: Final = re.compile("Expected `(.*)`, got `(.*)`")
+_FLOAT: Final = re.compile("Expected `int( \\| null)?`, got `float`")
 _MISSING: Final = re.compile("Object missing required field `(.*)`")
 _NO_DECIMAL: Final = "Invalid decimal string"
 _WORDS: Final = {
@@ -183,9 +184,9 @@ def _parse(struct: Any, data: Text) -> Any:
         try:
             return _decoder(struct).decode(data)
         except msgspec.ValidationError as error:
-            if "`null`" not in str(error):
+            if "`null`" not in str(error) and not _FLOAT.match(str(error)):
                 raise
-        return msgspec.convert(_without_nulls(msgspec.json.decode(data)), struct)
+        return msgspec.convert(_relaxed(msgspec.json.decode(data)), struct)
     except msgspec.ValidationError as error:
         raise DecodeError(_fault(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -203,11 +204,14 @@ def _decoder(struct: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(struct)
 
 
-def _without_nulls(value: Any) -> Any:
+def _relaxed(value: Any) -> Any:
+    """Return JSON without nulls, and with whole numbers as such, also where they are like 2.0."""
     if isinstance(value, dict):
-        return {key: _without_nulls(field) for key, field in value.items() if field is not None}
+        return {key: _relaxed(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_relaxed(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return value
 
 

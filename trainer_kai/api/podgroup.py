@@ -62,7 +62,7 @@ class SchedulingReason(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """The scheduler's last word on the group, for one node pool."""
 
-    type: str
+    type: str = ""
     node_pool: str = ""
     status: str = ""
     reason: str = ""

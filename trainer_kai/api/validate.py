@@ -1,7 +1,7 @@
 """What is wrong with an object by its own rules: every fault at once, each with its path.
 
-Only what can be seen in the object itself. Whether its queue exists, or whether it can ever be
-placed, is asked elsewhere.
+Only what can be seen in the object itself, and no value that KAI's CRD admits: `counted` says what
+counts in its place. Whether its queue exists, or whether it can ever be placed, is asked elsewhere.
 """
 
 from collections import Counter
@@ -28,7 +28,6 @@ from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.wishes import (
     annotation_wish_faults,
-    duration_fault,
     label_wish_faults,
     preemptibility_fault,
 )
@@ -91,11 +90,6 @@ def _queue(queue: Queue) -> Faults:
         yield from _at("spec.parentQueue", dns_subdomain_fault(spec.parent_queue))
         if spec.parent_queue == queue.metadata.name:
             yield FieldError("spec.parentQueue", "a queue cannot be its own parent")
-    for path, text in (
-        ("spec.preemptMinRuntime", spec.preempt_min_runtime),
-        ("spec.reclaimMinRuntime", spec.reclaim_min_runtime),
-    ):
-        yield from _at(path, duration_fault(text) if text else None)
     if spec.resources is None:
         yield FieldError("spec.resources", "must be there; -1 for quota and limit means no bound")
         return
@@ -104,12 +98,14 @@ def _queue(queue: Queue) -> Faults:
 
 
 def _share(share: QueueResource, path: str) -> Faults:
-    for name, number in (("quota", share.quota), ("limit", share.limit)):
-        if not number.is_finite() or (number < 0 and number != -1):
-            yield FieldError(f"{path}.{name}", f"{number} must be 0 or more, or -1 for no bound")
-    weight = share.over_quota_weight
-    if not weight.is_finite() or weight < 0:
-        yield FieldError(f"{path}.overQuotaWeight", f"{weight} must be 0 or more")
+    """Look for what is no number; of one below zero `counted_queue` says what it counts as."""
+    for name, number in (
+        ("quota", share.quota),
+        ("limit", share.limit),
+        ("overQuotaWeight", share.over_quota_weight),
+    ):
+        if not number.is_finite():
+            yield FieldError(f"{path}.{name}", f"{number} must be a number")
 
 
 def _podgroup(group: PodGroup) -> Faults:
@@ -117,11 +113,6 @@ def _podgroup(group: PodGroup) -> Faults:
     yield from _metadata(group.metadata, "metadata")
     if spec.preemptibility:
         yield from _at("spec.preemptibility", preemptibility_fault(spec.preemptibility))
-    for path, text in (  # below zero the one means none and the other never
-        ("spec.preemptionDelay", spec.preemption_delay),
-        ("spec.stalenessGracePeriod", spec.staleness_grace_period),
-    ):
-        yield from _at(path, duration_fault(text, negative=True) if text else None)
     yield from _minima(spec.min_member, spec.min_sub_group, "spec")
     yield from _tree(spec.sub_groups)
 

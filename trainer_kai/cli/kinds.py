@@ -14,13 +14,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from trainer_kai.api.counted import counted_queue
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
 from trainer_kai.api.node import Node
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
-from trainer_kai.api.queue import Queue
+from trainer_kai.api.queue import Queue, QueueResources
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     ACCESS_REVIEWS,
@@ -336,8 +337,10 @@ def _jobset(jobset: JobSet) -> Faults:
 
 
 def unread_names(queue: Queue) -> Faults:
-    """Tell what nobody reads of a queue: where there is a scheduler, that does."""
-    return _misspelt(queue.metadata, QUEUE_NAMES)
+    """Tell what nobody reads of a queue, and what counts otherwise: else the scheduler does."""
+    yield from _misspelt(queue.metadata, QUEUE_NAMES)
+    for it in counted_queue(queue.spec)[1]:
+        yield Unmet(it.path, it.message)
 
 
 def _misspelt(meta: Meta, read: Names) -> Faults:
@@ -347,10 +350,10 @@ def _misspelt(meta: Meta, read: Names) -> Faults:
 
 
 def _queue(queue: Queue) -> Faults:
-    """Look at all but the parent, if that is the queue itself: that is a verdict too."""
-    if queue.spec.parent_queue == queue.metadata.name:
-        queue = replace(queue, spec=replace(queue.spec, parent_queue=""))
-    yield from queue_faults(queue)
+    """Look at all but the parent, and that resources are there: the scheduler tells of those."""
+    resources = queue.spec.resources or QueueResources()
+    spec = replace(queue.spec, parent_queue="", resources=resources)
+    yield from queue_faults(replace(queue, spec=spec))
 
 
 def _shard(shard: Shard) -> Faults:

@@ -357,7 +357,23 @@ async def test_what_is_wrong_with_queues_is_logged_once(house: House) -> None:
                 house.cycle.again()
                 await house.passes(1)
 
-    told = [it["what"] for it in logs if it["event"] == "left aside"]
+    told = [it["what"] for it in logs if it["event"] == "counts otherwise"]
     assert [it.partition(",")[0] for it in told] == [
         f"queue q: annotation {RECLAIM_GOAL} is 'half'"
     ] * 2
+
+
+async def test_what_counts_otherwise_is_logged_once(house: House) -> None:
+    """Of a queue and of a group, until it is another value."""
+    odd = queue()
+    odd["spec"]["resources"]["gpu"] = {"quota": -1, "limit": -1, "overQuotaWeight": -1}
+    with capture_logs() as logs:
+        async with house.leading():
+            for one in (odd, odd, group("g", preemptionDelay="soon"), pod("p", "g"), queue()):
+                house.api.put(one)
+                house.cycle.again()
+                await house.passes(1)
+
+    told = [it["what"] for it in logs if it["event"] == "counts otherwise"]
+    assert [it.partition(": ")[0] for it in told] == ["queue q", "PodGroup ns/g"]
+    assert told[0].endswith("-1 must be 0 or more: it counts as 1")

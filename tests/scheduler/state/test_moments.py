@@ -53,13 +53,13 @@ def test_patience(case: Case[tuple[dict[str, Any], str], int | None]) -> None:
 
 
 def test_a_delay_that_is_none_is_said() -> None:
-    """As with all that a group says wrongly."""
+    """The group is not patient, and nothing is in its way."""
     found = encoded(group("g", meta=_MADE, preemptionDelay="soon"), pod("p", "g"))
 
-    bar = bar_of(found, "g")
-    assert bar is not None
-    assert bar[0] == "Misconfigured"
-    assert bar[1].startswith("spec.preemptionDelay: 'soon' is no duration")
+    (stray,) = found.strays
+    begin = "PodGroup ns/g: spec.preemptionDelay: 'soon' is no duration"
+    assert (stray.counts, stray.message[: len(begin)]) == (True, begin)
+    assert bar_of(found, "g") is None
     assert unit_of(found, "g").patient_until == 0
 
 

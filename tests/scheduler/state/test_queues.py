@@ -17,6 +17,31 @@ def _bounds(number: Any) -> dict[str, Any]:
     return {"resources": dict.fromkeys(("cpu", "memory", "gpu"), share)}
 
 
+def test_what_counts_otherwise_is_told() -> None:
+    """The queue takes units, and each value is named with what counts in its place."""
+    wrong = {"quota": -2, "limit": -3, "overQuotaWeight": -1}
+    odd = queue("odd", resources={"gpu": wrong}, reclaimMinRuntime="-1s")
+
+    found = encoded(odd, group("g", queue="odd"), pod("p", "g"))
+
+    row = found.snapshot.queues.names.index("odd")
+    assert bar_of(found, "g") is None
+    assert found.snapshot.queues.quota[row].tolist() == [0, 0, -1]
+    assert found.snapshot.queues.limit[row].tolist() == [0, 0, -1]
+    assert found.snapshot.queues.weight[row].tolist() == [0, 0, 1]
+    assert found.snapshot.queues.reclaim_min_s[row] == 0
+    bound = "must be 0 or more, or -1 for no bound: it counts as -1"
+    assert [(it.counts, it.message) for it in found.strays] == [
+        (True, f"queue odd: {it}")
+        for it in (
+            "spec.reclaimMinRuntime: '-1s' must not be negative: it counts as 0s",
+            f"spec.resources.gpu.limit: -3 {bound}",
+            "spec.resources.gpu.overQuotaWeight: -1 must be 0 or more: it counts as 1",
+            f"spec.resources.gpu.quota: -2 {bound}",
+        )
+    ]
+
+
 # quota, limit and weight → quota by kind, weight by kind
 SHARES = [
     Case("whole", _bounds(2), ([2, 2_000_000, 2000], [2.0] * 3)),
@@ -168,22 +193,6 @@ BARS = [
             "a",
         ),
         ("Misconfigured", "queue b is above itself: b → c → b"),
-    ),
-    Case(
-        "its number cannot be meant",
-        ([queue("a", resources={"gpu": {"quota": -2}})], "a"),
-        (
-            "Misconfigured",
-            "queue a: spec.resources.gpu.quota is -2, and must be 0 or more, or -1: no bound",
-        ),
-    ),
-    Case(
-        "a weight below nothing",
-        ([queue("a", resources={"gpu": {"overQuotaWeight": -1}})], "a"),
-        (
-            "Misconfigured",
-            "queue a: spec.resources.gpu.overQuotaWeight is -1, and must be 0 or more",
-        ),
     ),
 ]
 

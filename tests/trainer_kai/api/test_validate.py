@@ -47,25 +47,22 @@ QUEUE_CASES: list[Case[Obj, list[str]]] = [
         ["spec.resources: must be there; -1 for quota and limit means no bound"],
     ),
     Case(
-        "numbers below zero",
+        "numbers that KAI admits count, if not as they are",
         {"resources": {"gpu": {"quota": -2, "limit": -0.5, "overQuotaWeight": -1}}},
+        [],
+    ),
+    Case(
+        "what is no number",
+        {"resources": {"gpu": {"quota": "NaN", "limit": "Infinity"}}},
         [
-            "spec.resources.gpu.quota: -2 must be 0 or more, or -1 for no bound",
-            "spec.resources.gpu.limit: -0.5 must be 0 or more, or -1 for no bound",
-            "spec.resources.gpu.overQuotaWeight: -1 must be 0 or more",
+            "spec.resources.gpu.quota: NaN must be a number",
+            "spec.resources.gpu.limit: Infinity must be a number",
         ],
     ),
     Case(
-        "its own parent, and times that are none",
+        "its own parent; and times that KAI admits",
         {"parentQueue": "q", "preemptMinRuntime": "5", "reclaimMinRuntime": "-1s", "resources": {}},
-        [
-            "spec.parentQueue: a queue cannot be its own parent",
-            (
-                'spec.preemptMinRuntime: \'5\' is no duration; write one such as "90s", "10m" or '
-                '"1h30m"; units are ns, us, ms, s, m and h'
-            ),
-            "spec.reclaimMinRuntime: '-1s' must not be negative",
-        ],
+        ["spec.parentQueue: a queue cannot be its own parent"],
     ),
 ]
 
@@ -150,15 +147,9 @@ GROUP_CASES: list[Case[Obj, list[str]]] = [
         ],
     ),
     Case(
-        "wishes that cannot be meant",
+        "a wish that KAI refuses, and one that it admits",
         {"preemptibility": "yes", "preemptionDelay": "-1"},
-        [
-            "spec.preemptibility: 'yes' must be 'preemptible' or 'non-preemptible'",
-            (
-                'spec.preemptionDelay: \'-1\' is no duration; write one such as "90s", "10m" or '
-                '"1h30m"; units are ns, us, ms, s, m and h'
-            ),
-        ],
+        ["spec.preemptibility: 'yes' must be 'preemptible' or 'non-preemptible'"],
     ),
 ]
 

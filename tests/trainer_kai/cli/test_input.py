@@ -84,6 +84,38 @@ def test_what_counts_otherwise_is_not_left_aside(simulate: Terminal) -> None:
     assert told[1].startswith("trainer-kai: queue a: spec.resources.gpu.quota is 1e+30")
 
 
+def test_what_kai_admits_makes_no_input_unusable(simulate: Terminal, plan: Terminal) -> None:
+    """Each value is named with what counts in its place; a parent that cannot be is missing."""
+    odd = queue("odd", -2, limit=-3, weight=-1)
+    odd["spec"] |= {"priority": -5.0, "preemptMinRuntime": "soon", "reclaimMinRuntime": "-1s"}
+    lost = queue("lost", parent="No Queue")
+    bare = {**queue("bare"), "spec": {}}
+    waits = group("g", 0, "odd", preemptionDelay="later", schedulingBackoff=7)
+    waits["status"] = {"schedulingConditions": [{"nodePool": "default"}]}
+    objects = (odd, lost, bare, waits, pod("p", "g"), group("l", 1, "lost"), pod("q", "l"))
+
+    code, out, err = simulate.run("-f", simulate.write("a.yaml", *objects, node("n")))
+
+    told = [
+        line.removeprefix("trainer-kai: ").partition(" it counts as ") for line in err.splitlines()
+    ]
+    assert code == 0
+    assert "bound to n: default/p" in out
+    assert "QueueMissing" in next(it for it in out.splitlines() if it.startswith("default/l"))
+    assert [(what.split(": ")[:2], counts) for what, _, counts in told] == [
+        (["queue bare", "spec.resources"], ""),
+        (["left aside", "queue lost has the parent No Queue, which does not exist"], ""),
+        (["queue odd", "spec.preemptMinRuntime"], "if it were absent"),
+        (["queue odd", "spec.reclaimMinRuntime"], "0s"),
+        (["queue odd", "spec.resources.gpu.limit"], "-1"),
+        (["queue odd", "spec.resources.gpu.overQuotaWeight"], "1"),
+        (["queue odd", "spec.resources.gpu.quota"], "-1"),
+        (["PodGroup default/g", "spec.preemptionDelay"], "if it were absent"),
+    ]
+    job = plan.write("job.yaml", trainjob("job", "torch-plain", queue="odd"), odd)
+    assert plan.run("-f", job, "-f", RUNTIMES)[2].count("it counts as") == 5
+
+
 def test_a_wish_that_cannot_be_meant_is_told_once(plan: Terminal) -> None:
     """With the TrainJob, whether it gets as far as its JobSet or not."""
     job = trainjob("job", "torch-plain")

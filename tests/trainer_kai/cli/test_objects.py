@@ -91,8 +91,7 @@ INVALID = [
         group("g", subGroups=[{"name": "a", "minMember": -2}]),
         "spec.subGroups[0].minMember: -2 must be 0 or more",
     ),
-    Case("quota", queue("q", -2), "spec.resources.gpu.quota: -2 must be 0 or more"),
-    Case("no resources", changed(queue("q"), "spec", {}), "spec.resources: must be there"),
+    Case("minimum", group("g", -2), "spec.minMember: -2 must be 0 or more"),
     Case("time", node("n", creationTimestamp="today"), "metadata.creationTimestamp: 'today'"),
     Case("version", changed(queue("q"), "apiVersion", "scheduling.run.ai/v3"), "apiVersion: "),
     Case("no name", changed(node("n"), "metadata/name", ""), "metadata.name: must be there"),
@@ -125,7 +124,7 @@ def test_every_fault_is_told_at_once() -> None:
     """Of all objects, and of each of them all."""
     broken = pod("p", labels={"a": "b c", "d": "e f"})
 
-    assert len(faults(broken, queue("q", -2), node("n"), node("n"))) == 4
+    assert len(faults(broken, group("g", -2), node("n"), node("n"))) == 4
 
 
 VERDICTS = [
@@ -143,6 +142,9 @@ VERDICTS = [
     ),
     Case("above itself", queue("q", parent="q"), None),
     Case("no such queue", queue("q", parent="none"), None),
+    Case("a parent that cannot be", queue("q", parent="No Queue"), None),
+    Case("quota", queue("q", -2), None),
+    Case("no resources", changed(queue("q"), "spec", {}), None),
 ]
 
 

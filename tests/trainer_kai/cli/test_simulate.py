@@ -133,7 +133,7 @@ def test_every_mistake_is_told_at_once(terminal: Terminal) -> None:
     """One line for each, with file, kind, name, field and reason."""
     broken = pod("p", labels={"a": "b c"})
     missing = str(terminal.folder / "missing.yaml")
-    one = terminal.write("1.yaml", broken, queue("q", -2))
+    one = terminal.write("1.yaml", broken, group("g", -2))
     other = terminal.write("2.yaml", broken, shard(placementStrategy={"gpu": 1}))
 
     wrong = ("--cycles", "0", "--actions", "allocat")
@@ -146,7 +146,7 @@ def test_every_mistake_is_told_at_once(terminal: Terminal) -> None:
     assert unread == f"trainer-kai: {missing}: cannot be read: No such file or directory"
     assert len(lines) == 4
     assert lines[0].startswith(f"trainer-kai: {one}: Pod default/p: metadata.labels[a]: 'b c' must")
-    assert lines[1].startswith(f"trainer-kai: {one}: Queue q: spec.resources.gpu.quota: -2 must")
+    assert lines[1].startswith(f"trainer-kai: {one}: PodGroup default/g: spec.minMember: -2 must")
     assert lines[2] == (
         f"trainer-kai: {other}: Pod default/p: metadata.name: is there twice, first in {one}"
     )

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Final
 
 from scheduler.state.queues import QueueRows
+from trainer_kai.api.counted import counted_queue
 from trainer_kai.api.names import DEFAULT_QUEUE, QUEUE
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 from trainer_kai.cli.doctor.facts import Facts, at, listed, name_of
@@ -35,7 +36,9 @@ _UNBOUND: Final = Decimal(-1)
 def check_queues(facts: Facts) -> Iterator[Finding]:
     """Say whether each queue hangs together with the top, and none promises more than it has."""
     check, queues = "queues", {it.metadata.name: it for it in known(facts.queues)}
-    strays = [stray.message for stray in QueueRows(queues).strays]
+    told = QueueRows(queues).strays
+    strays = [stray.message for stray in told if not stray.counts]
+    otherwise = [stray.message for stray in told if stray.counts]
     if not queues:
         yield fault(check, "there is none", "at least one: manifests/base/queues has two")
         return
@@ -45,12 +48,14 @@ def check_queues(facts: Facts) -> Iterator[Finding]:
             listed(strays, 2),
             "parents that exist, and no circle: until then these take nobody",
         )
+    if otherwise:
+        yield warning(check, listed(otherwise, 2), "values that count as they are written")
     above = [text for it in queues.values() for text in _above(it, queues)]
     inside = [text for it in queues.values() for text in _inside(it)]
     if above or inside:
         right = "as much for a parent as for its children together, and no quota above a limit"
         yield warning(check, listed([*above, *inside], 2), right)
-    elif not strays:
+    elif not told:
         yield ok(check, f"{len(queues)}, each with a way to the top")
 
 
@@ -135,7 +140,7 @@ def _default_queue(facts: Facts) -> str:
 
 
 def _shares(queue: Queue) -> QueueResources:
-    return queue.spec.resources or QueueResources()
+    return counted_queue(queue.spec)[0].resources or QueueResources()
 
 
 def _of(queue: Queue, kind: str) -> QueueResource:

@@ -53,6 +53,14 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         ("fault", "queue a has the parent b, which does not exist"),
     ),
     Case(
+        "a value that counts otherwise",
+        ("queues", having(queue("a", weight=-1))),
+        (
+            "warning",
+            "queue a: spec.resources.gpu.overQuotaWeight: -1 must be 0 or more: it counts as 1",
+        ),
+    ),
+    Case(
         "children that own more than their parent",
         ("queues", having(queue("a", 8), queue("b", 6, parent="a"), queue("c", 6, parent="a"))),
         ("warning", "the children of a own 12 gpu, and it 8"),

@@ -1,0 +1,92 @@
+"""What counts where KAI's CRD admits a value without a meaning, and what to tell of it.
+
+KAI checks neither signs nor durations. One such value must not make its queue or group unusable: it
+counts as the nearest one that has a meaning, as in KAI where that is known.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Final
+
+from msgspec.structs import replace
+
+from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.podgroup import PodGroupSpec
+from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
+from trainer_kai.errors import FieldError
+
+__all__ = ["counted_queue", "group_warnings"]
+
+_UNBOUND: Final = Decimal(-1)
+_WEIGHT: Final = Decimal(1)  # of -1, which many write for "no bound" in all three fields
+_NO_DURATION: Final = "it counts as if it were absent"
+
+
+def counted_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]:
+    """Return a queue as it counts, and what of it counts otherwise than it is written."""
+    told: list[FieldError] = []
+    if spec.resources is None:
+        told.append(FieldError("spec.resources", "is absent: the queue may use nothing"))
+    given = spec.resources or QueueResources()
+    resources = QueueResources(
+        gpu=_share(given.gpu, "spec.resources.gpu", told),
+        cpu=_share(given.cpu, "spec.resources.cpu", told),
+        memory=_share(given.memory, "spec.resources.memory", told),
+    )
+    preempt = _min_runtime(spec.preempt_min_runtime, "spec.preemptMinRuntime", told)
+    reclaim = _min_runtime(spec.reclaim_min_runtime, "spec.reclaimMinRuntime", told)
+    if not told:
+        return spec, ()
+    counted = replace(
+        spec, resources=resources, preempt_min_runtime=preempt, reclaim_min_runtime=reclaim
+    )
+    return counted, tuple(told)
+
+
+def group_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
+    """Yield the durations of a group that are none; below zero they mean none, or never."""
+    for path, text in (
+        ("spec.preemptionDelay", spec.preemption_delay),
+        ("spec.stalenessGracePeriod", spec.staleness_grace_period),
+    ):
+        if text:
+            try:
+                nanoseconds(text)
+            except DurationError as error:
+                yield FieldError(path, f"{error}: {_NO_DURATION}")
+
+
+def _share(share: QueueResource, path: str, told: list[FieldError]) -> QueueResource:
+    return QueueResource(
+        quota=_number(share.quota, f"{path}.quota", _UNBOUND, told),
+        over_quota_weight=_number(
+            share.over_quota_weight, f"{path}.overQuotaWeight", _WEIGHT, told
+        ),
+        limit=_number(share.limit, f"{path}.limit", _UNBOUND, told),
+    )
+
+
+def _number(number: Decimal, path: str, below_zero: Decimal, told: list[FieldError]) -> Decimal:
+    """Return a number as it counts; *below_zero* is for one below zero."""
+    if not number.is_finite():
+        told.append(FieldError(path, f"{number} is no number: it counts as 0"))
+        return Decimal(0)
+    if number >= 0 or number == below_zero:
+        return number
+    right = "0 or more, or -1 for no bound" if below_zero == _UNBOUND else "0 or more"
+    told.append(FieldError(path, f"{number} must be {right}: it counts as {below_zero}"))
+    return below_zero
+
+
+def _min_runtime(text: str, path: str, told: list[FieldError]) -> str:
+    if not text:
+        return ""
+    try:
+        length = nanoseconds(text)
+    except DurationError as error:
+        told.append(FieldError(path, f"{error}: {_NO_DURATION}"))
+        return ""
+    if length >= 0:
+        return text
+    told.append(FieldError(path, f"{text!r} must not be negative: it counts as 0s"))
+    return "0s"
