@@ -22,11 +22,11 @@ Leaving: TypeAlias = Mapping[Key, Sequence[Departure]]
 _NOBODY: Final[Leaving] = MappingProxyType({})
 _NOTHING: Final[Mapping[Key, Lack]] = MappingProxyType({})
 
-# What another node could cure: an autoscaler has to hear of it. Of quotas it must not.
+# What another node could cure: an autoscaler has to hear of it. Of quotas it must not, nor of a
+# topology that is required, as long as no node could help there.
 _OF_CAPACITY: Final = frozenset(
     {
         Verdict.NO_NODE_MATCHES,
-        Verdict.TOPOLOGY_UNFIT,
         Verdict.FRAGMENTED,
         Verdict.NO_CAPACITY,
     }

@@ -65,6 +65,8 @@ class Bars:
         permit = None if _has_begun(gang) else self._permit(gang)
         if permit is not None:
             yield permit
+        if gang.topology_bar is not None:
+            yield gang.topology_bar
         yield from self._after(gang)
         kins, roll = view.roll.kins, view.roll
         waiting = [

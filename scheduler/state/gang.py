@@ -11,7 +11,7 @@ from scheduler.state.kin import Kin
 from scheduler.state.reserved import Held, coming_back
 from scheduler.state.roll import GATED, RELEASING, STATES, STUCK, SUCCEEDED, THERE, WAITING, Roll
 from scheduler.state.terms import Stray, epoch_s
-from scheduler.state.trees import DEFAULT, group_bar, minima
+from scheduler.state.trees import DEFAULT, group_bar, minima, topology_bar
 from trainer_kai.api.counted import group_warnings
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta
@@ -60,6 +60,7 @@ class Gang:
         "owner",
         "refused",
         "said",
+        "topology_bar",
         "warnings",
     )
 
@@ -93,6 +94,7 @@ class Gang:
             self.bar: Bar | None = Bar(Verdict.MISCONFIGURED, message, _WAKES_ON)
         else:
             self.bar = group_bar(group)
+        self.topology_bar: Final = topology_bar(group) if group else None
         self.is_sound: Final = group is not None and self.bar is None
         self.minima: Final = minima(group) if group and self.is_sound else {DEFAULT: 1}
         if group and self.is_sound:

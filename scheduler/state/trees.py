@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from scheduler.core.model import Bar, Group, Leaf, Tree, Verdict
+from trainer_kai.api.names import TOPOLOGY_REQUIRED
 from trainer_kai.api.podgroup import PodGroup, SubGroup
 from trainer_kai.api.validate import podgroup_faults
 
-__all__ = ["DEFAULT", "Plant", "group_bar", "minima", "tree"]
+__all__ = ["DEFAULT", "Plant", "group_bar", "minima", "topology_bar", "tree"]
 
 Plant: TypeAlias = Callable[[str, int], Leaf]  # makes a leaf of its name and its minimum
 
@@ -26,6 +27,25 @@ def group_bar(group: PodGroup) -> Bar | None:
     if not faults:
         return None
     return Bar(Verdict.MISCONFIGURED, "; ".join(faults), frozenset({"groups"}))
+
+
+def topology_bar(group: PodGroup) -> Bar | None:
+    """Return that a group or a sub-group requires pods to be close together, which is to come."""
+    subs = ((f'sub-group "{sub.name}": ', sub.topology_constraint) for sub in group.spec.sub_groups)
+    asked = (("", group.spec.topology_constraint), *subs)
+    required = [(of, it) for of, it in asked if it and it.topology and it.required_topology_level]
+    if not required:
+        return None
+    of, first = required[0]
+    count = len(required) - 1
+    more = f" (and for {count} more sub-group{'s' * (count > 1)})" if count else ""
+    asked_for = f'"{first.required_topology_level}" of topology "{first.topology}"'
+    right = f"remove requiredTopologyLevel (annotation {TOPOLOGY_REQUIRED}) or use"
+    message = (
+        f"{of}required topology {asked_for} is not supported yet{more}; "
+        f"{right} preferredTopologyLevel"
+    )
+    return Bar(Verdict.TOPOLOGY_UNFIT, message, frozenset({"groups"}))
 
 
 def minima(group: PodGroup) -> dict[str, int]:

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from tests.support.case import Case, ids
 from tests.webhook.judging import Said, ask
-from tests.webhook.objects import BUNDLED, QUEUE, Obj
+from tests.webhook.objects import BUNDLED, EXTERNAL, QUEUE, Obj
 from tests.webhook.serving import Asked, serving
 from tests.webhook.trainjobs import TORCH, patch, slim, submitted
 from trainer_kai.api.decode import decode, encode
@@ -15,6 +15,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
 from trainer_kai.api.runtime import Runtime
+from trainer_kai.policy.groups import Rules
 from webhook.bounds import LONGEST_TEXT, RuntimeText, Surroundings
 from webhook.judge import Strictness
 from webhook.linted import Strength
@@ -151,6 +152,22 @@ async def test_what_is_said(case: Case[tuple[Strength, Obj, Obj | None], Said]) 
         assert found == Said(
             case.want.code, case.want.message, [it[:256] for it in case.want.warnings]
         )
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL])
+async def test_a_required_topology_is_warned_of_where_our_scheduler_places(rules: Rules) -> None:
+    """KAI does what it asks for."""
+    notes = {"kai.scheduler/topology": "dc", "kai.scheduler/topology-required-placement": "rack"}
+    async with serving(strictness=Strictness(rules, "off", lint=WARN)) as asked:
+        known_to(asked)
+        found = await ask(asked, submitted(annotations=notes))
+
+    warning = (
+        "metadata.annotations[kai.scheduler/topology-required-placement]: required topology "
+        '"rack" of topology "dc" is not supported yet: the pods wait; remove it or use '
+        "kai.scheduler/topology-preferred-placement"
+    )
+    assert found == Said(0, "", [warning] if rules.mode == "bundled" else [])
 
 
 async def test_until_a_runtime_is_known_nothing_is_said() -> None:

@@ -33,9 +33,10 @@ _TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and it
 def not_looked_at(cluster: Cluster) -> Iterator[str]:
     """Yield what groups ask for in vain."""
     groups = sorted(cluster.pod_groups.items())
-    near = [key for key, group in groups if _is_near(group)]
+    near = [key for key, group in groups if _prefers_near(group)]
     if near:
-        yield f"topology is not looked at yet: nothing keeps the pods of {_some(near)} together"
+        begin = "a preferred topology has no effect yet"
+        yield f"{begin}: nothing keeps the pods of {_some(near)} together"
     pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
     if pooled:
         yield f"the label {NODE_POOL} is not looked at: all nodes count for {_some(pooled)}"
@@ -113,10 +114,11 @@ def suspended(cluster: Cluster) -> dict[Key, str]:
     return found
 
 
-def _is_near(group: PodGroup) -> bool:
+def _prefers_near(group: PodGroup) -> bool:
+    """Say whether a group prefers its pods close together; if it requires it, a verdict tells."""
     spec = group.spec
     asked = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
-    return any(it and (it.required_topology_level or it.preferred_topology_level) for it in asked)
+    return any(it and it.topology and it.preferred_topology_level for it in asked)
 
 
 def _some(keys: Collection[Key]) -> str:

@@ -20,6 +20,7 @@ class Code(StrEnum):
     OVER_QUOTA = "over-quota"
     UNKNOWN_PRIORITY = "unknown-priority"
     UNKNOWN_TOPOLOGY = "unknown-topology"
+    TOPOLOGY_TO_COME = "topology-to-come"
     NOT_UNDERSTOOD = "not-understood"
     NOT_LOOKED_AT = "not-looked-at"
 

@@ -33,3 +33,14 @@ def test_who_is_patient_asks_for_a_node_as_anybody(limit: int, marked: int) -> N
     said = read_told(found, made, read_orders(found, made)).units[Key("ns", "g")]
 
     assert (said.title, len(said.pods)) == ("PreemptionDelay", marked)
+
+
+def test_a_required_topology_asks_for_no_node() -> None:
+    """No node would help as long as it is not supported; the group is told."""
+    near = {"topology": "dc", "requiredTopologyLevel": "rack"}
+    found = encoded(node("a", gpu=2), group("g", topologyConstraint=near), pod("p", "g"))
+    made = plan(found.snapshot, choose(Choice()))
+    said = read_told(found, made, read_orders(found, made)).units[Key("ns", "g")]
+
+    assert (said.title, said.kai_reason, said.pods) == ("TopologyUnfit", "TopologyUnfit", ())
+    assert said.sentence.startswith('required topology "rack" of topology "dc" is not supported')

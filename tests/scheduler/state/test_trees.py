@@ -96,3 +96,55 @@ def test_sixteen_levels_are_no_fault() -> None:
     found = encoded(group("g", subGroups=_chain(16)), pod("p", "g", "s15"))
 
     assert bar_of(found, "g") is None
+
+
+_NEAR = {"topology": "dc", "requiredTopologyLevel": "rack"}
+_FAR = {"topology": "dc", "preferredTopologyLevel": "rack"}
+_TO_COME = (
+    'required topology "rack" of topology "dc" is not supported yet; remove requiredTopologyLevel '
+    "(annotation kai.scheduler/topology-required-placement) or use preferredTopologyLevel"
+)
+
+
+def _near_subs(*constraints: dict[str, str]) -> dict[str, Any]:
+    subs = [
+        {"name": name, "minMember": 1, "topologyConstraint": it}
+        for name, it in zip("ab", constraints, strict=False)
+    ]
+    return {"subGroups": subs}
+
+
+# the spec of a group → why its pods wait
+TOPOLOGIES: list[Case[dict[str, Any], str | None]] = [
+    Case("required", {"topologyConstraint": _NEAR}, _TO_COME),
+    Case("preferred", {"topologyConstraint": _FAR}, None),
+    Case("both", {"topologyConstraint": {**_NEAR, **_FAR}}, _TO_COME),
+    Case("of no topology", {"topologyConstraint": {"requiredTopologyLevel": "rack"}}, None),
+    Case("of a sub-group", _near_subs(_NEAR), f'sub-group "a": {_TO_COME}'),
+    Case("not of a sub-group", _near_subs(_FAR), None),
+    Case(
+        "of two sub-groups",
+        _near_subs(_NEAR, _NEAR),
+        'sub-group "a": ' + _TO_COME.replace(" yet;", " yet (and for 1 more sub-group);"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TOPOLOGIES, ids=ids)
+def test_a_required_topology_is_not_ignored(case: Case[dict[str, Any], str | None]) -> None:
+    """As long as it is not supported its pods wait, and have their places in the tree."""
+    sub = "a" if "subGroups" in case.given else ""
+    found = encoded(group("g", **case.given), pod("p", "g", sub))
+
+    assert bar_of(found, "g") == (case.want and ("TopologyUnfit", case.want))
+    assert leaf_of(found, "g", sub or "default").waiting == (0,)
+
+
+def test_what_is_misconfigured_is_told_before_a_topology() -> None:
+    """And so is a queue that does not exist."""
+    broken = group("g", topologyConstraint=_NEAR, minSubGroup=1, minMember=1)
+    lost = group("h", topologyConstraint=_NEAR, queue="lost")
+    found = encoded(broken, pod("p", "g"), lost, pod("q", "h"))
+
+    bars = [bar_of(found, name) for name in "gh"]
+    assert [bar and bar[0] for bar in bars] == ["Misconfigured", "QueueMissing"]

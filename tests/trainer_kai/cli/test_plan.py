@@ -113,6 +113,19 @@ def test_what_the_trainjob_asks_for_is_in_the_groups(terminal: Terminal) -> None
     assert spec["topologyConstraint"] == {"topology": "rooms", "requiredTopologyLevel": "rack"}
 
 
+@pytest.mark.parametrize(("mode", "code"), [("bundled", 1), ("external", 0)])
+def test_a_required_topology_is_told(mode: str, code: int, terminal: Terminal) -> None:
+    """Such a TrainJob waits where our scheduler places it; KAI does what it asks for."""
+    notes = {"kai.scheduler/topology": "rooms", "kai.scheduler/topology-required-placement": "rack"}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED, annotations=notes))
+
+    found, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "--mode", mode)
+
+    path = "metadata.annotations[kai.scheduler/topology-required-placement]"
+    asked = f'never runs: {path}: required topology "rack" of topology "rooms" is not supported'
+    assert (found, asked in text) == (code, bool(code))
+
+
 def test_an_external_scheduler_gets_a_group_for_each_stage(terminal: Terminal) -> None:
     """What KAI can satisfy is flat, and does not count the launcher among the nodes."""
     file = terminal.write("job.yaml", trainjob(DEEPSPEED))

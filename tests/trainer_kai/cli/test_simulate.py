@@ -225,7 +225,7 @@ def test_what_is_left_aside_is_told_once(terminal: Terminal) -> None:
 
 def test_what_is_not_looked_at_is_told(terminal: Terminal) -> None:
     """Whoever asks for it would otherwise take the answer for a promise."""
-    near = {"topology": "racks", "requiredTopologyLevel": "rack"}
+    near = {"topology": "racks", "preferredTopologyLevel": "rack"}
     pooled = group("pooled")
     pooled["metadata"]["labels"] = {"kai.scheduler/node-pool": "a"}
     sub_group = {"name": "s", "minMember": 1, "topologyConstraint": near}
@@ -235,8 +235,27 @@ def test_what_is_not_looked_at_is_told(terminal: Terminal) -> None:
     lines = terminal.run("-f", file)[2].splitlines()
 
     who = "default/above and 1 more"
-    assert lines[0].endswith(f" is not looked at yet: nothing keeps the pods of {who} together")
+    assert lines[0].endswith(f" has no effect yet: nothing keeps the pods of {who} together")
     assert lines[1].endswith("node-pool is not looked at: all nodes count for default/pooled")
+
+
+def test_a_required_topology_waits(terminal: Terminal) -> None:
+    """As its TrainJob asks for it; nothing is bound, though there is room."""
+    job, runtime = staged()
+    job["metadata"]["annotations"] = {
+        "kai.scheduler/topology": "dc",
+        "kai.scheduler/topology-required-placement": "rack",
+    }
+
+    file = terminal.write("a.yaml", *SITE, job, runtime)
+    code, out, err = terminal.run("-f", file)
+
+    (line,) = (it for it in out.splitlines() if it.startswith("default/pg-job"))
+    asked = 'required topology "rack" of topology "dc" is not supported yet'
+    assert (code, err) == (0, "")
+    assert line.endswith(" TopologyUnfit")
+    assert asked in out
+    assert "bound to" not in out
 
 
 CLASS: dict[str, Any] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}

@@ -19,6 +19,7 @@ from trainer_kai.policy.lint.words import (
     near,
     priority_faults,
     topology_faults,
+    unsupported_topologies,
     wish_faults,
 )
 from trainer_kai.policy.lint.work import Patience
@@ -49,6 +50,8 @@ def _all(jobset: JobSet, queue: str, rules: Rules, bounds: Bounds) -> Iterator[F
     yield from _words(jobset, bounds)
     if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
         return  # whoever groups his pods himself knows what starts together
+    if rules.mode == "bundled":
+        yield from unsupported_topologies(jobset)
     patience = Patience()
     room = Room(bounds.nodes, patience, grows=bounds.grows) if bounds.nodes is not None else None
     for unit in plan.units:

@@ -27,7 +27,14 @@ from trainer_kai.policy.finding import Code, Finding
 from trainer_kai.policy.lint.room import Near
 from trainer_kai.policy.lint.subject import pod_path
 
-__all__ = ["amount_faults", "near", "priority_faults", "topology_faults", "wish_faults"]
+__all__ = [
+    "amount_faults",
+    "near",
+    "priority_faults",
+    "topology_faults",
+    "unsupported_topologies",
+    "wish_faults",
+]
 
 _TOLD: Final = 5  # names in a message
 
@@ -87,6 +94,32 @@ def topology_faults(
             levels = ", ".join(it.node_label for it in topology.levels) or "none"
             message = f"topology {name} has no level {level!r}; its levels are {levels}"
             yield Finding(f"{path}[{note}]", message, code=Code.UNKNOWN_TOPOLOGY)
+
+
+def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
+    """Yield what our scheduler does not do yet; where KAI schedules, it does."""
+    yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        path = f"spec.replicatedJobs[{i}].template.metadata.annotations"
+        yield from _unsupported(job.template.metadata.annotations, path)
+
+
+def _unsupported(notes: Mapping[str, str], path: str) -> Iterator[Finding]:
+    name = notes.get(TOPOLOGY, "")
+    wrong = {fault.path for fault in annotation_wish_faults(notes, path)}  # these are left out
+    if not name or f"{path}[{TOPOLOGY}]" in wrong:
+        return
+    for note in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
+        where, level, is_required = f"{path}[{note}]", notes.get(note), note == TOPOLOGY_REQUIRED
+        if level and where not in wrong:
+            asked = f'topology "{level}" of topology "{name}"'
+            message = (
+                f"required {asked} is not supported yet: the pods wait; remove it or use "
+                f"{TOPOLOGY_PREFERRED}"
+                if is_required
+                else f"preferred {asked} has no effect yet"
+            )
+            yield Finding(where, message, blocks=is_required, code=Code.TOPOLOGY_TO_COME)
 
 
 def near(

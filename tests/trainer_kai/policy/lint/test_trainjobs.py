@@ -17,6 +17,10 @@ from trainer_kai.policy.lint import Bounds, is_refusable, lint_trainjob
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
+TO_COME = (
+    "is not supported yet: the pods wait; remove it or use "
+    "kai.scheduler/topology-preferred-placement"
+)
 EIGHTS = bounds(*(node(f"n{i}", rack=f"r{i % 2}", zone="z") for i in range(4)))
 
 
@@ -148,11 +152,15 @@ PLACES = [
         ),
         [
             (
+                f'topology-to-come! metadata.annotations[{REQUIRED}]: required topology "rack" of '
+                f'topology "racks" {TO_COME}'
+            ),
+            (
                 f"domain-too-small! metadata.annotations[{REQUIRED}]: 3 pods of node must be in "
                 "one "
                 "rack of topology racks, and the largest holds 2; ask for 2 or fewer, or a "
                 "coarser level"
-            )
+            ),
         ],
     ),
     Case(
@@ -160,10 +168,15 @@ PLACES = [
         Given(job(3), runtime(metadata={"annotations": {TOPOLOGY: "racks", REQUIRED: "rack"}})),
         [
             (
+                'topology-to-come! spec.runtimeRef: required topology "rack" of topology "racks" '
+                f"{TO_COME} (ClusterTrainingRuntime torch, "
+                f"spec.template.metadata.annotations[{REQUIRED}])"
+            ),
+            (
                 "domain-too-small! spec.runtimeRef: 3 pods of node must be in one rack of topology "
                 "racks, and the largest holds 2; ask for 2 or fewer, or a coarser level "
                 f"(ClusterTrainingRuntime torch, spec.template.metadata.annotations[{REQUIRED}])"
-            )
+            ),
         ],
     ),
     Case(

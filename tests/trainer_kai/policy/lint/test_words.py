@@ -8,12 +8,15 @@ from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import GPU, RULES, bounds, short
 from tests.trainer_kai.policy.specs import jobset, rjob
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.policy.groups import Rules
 from trainer_kai.policy.lint import lint_jobset
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
 RESOURCES = f"{POD}.containers[0].resources"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
+PREFERRED = f"{TOPOLOGY}-preferred-placement"
+EXTERNAL = Rules("external", "kai-scheduler", "default-queue")
 
 
 def pod(limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None) -> JobSet:
@@ -75,9 +78,9 @@ def test_amounts_that_the_api_server_refuses(case: Case[JobSet, list[str]]) -> N
     assert told(case.given) == case.want
 
 
-def told(whole: JobSet) -> list[str]:
+def told(whole: JobSet, rules: Rules = EXTERNAL) -> list[str]:
     """Return what is found, in a cluster of which no node is known."""
-    return [short(it) for it in lint_jobset(whole, "team", RULES, bounds())]
+    return [short(it) for it in lint_jobset(whole, "team", rules, bounds())]
 
 
 def named(**metadata: Any) -> JobSet:
@@ -170,6 +173,55 @@ def test_names_and_wishes(case: Case[JobSet, list[str]]) -> None:
     assert told(case.given) == case.want
 
 
+def required(path: str) -> str:
+    """Write that a required topology is to come."""
+    return (
+        f'topology-to-come! {path}[{REQUIRED}]: required topology "rack" of topology "racks" is '
+        f"not supported yet: the pods wait; remove it or use {PREFERRED}"
+    )
+
+
+NEAR = {TOPOLOGY: "racks", REQUIRED: "rack"}
+LEAF = "spec.replicatedJobs[0].template.metadata.annotations"
+TO_COME = [
+    Case("of the whole", named(annotations=NEAR), [required("metadata.annotations")]),
+    Case("of one Job", jobset(rjob("node", annotations=NEAR)), [required(LEAF)]),
+    Case(
+        "preferred",
+        named(annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
+        [
+            (
+                f'topology-to-come? metadata.annotations[{PREFERRED}]: preferred topology "rack" '
+                'of topology "racks" has no effect yet'
+            )
+        ],
+    ),
+    Case("no level", named(annotations={TOPOLOGY: "racks"}), []),
+    Case(
+        "whose groups somebody else makes",
+        named(annotations={**NEAR, "kai.scheduler/skip-podgrouper": "true"}),
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TO_COME, ids=ids)
+def test_topologies_are_to_come(case: Case[JobSet, list[str]]) -> None:
+    """Our scheduler keeps those waiting that require one; KAI does what they ask for."""
+    assert told(case.given, RULES) == case.want
+    assert told(case.given, EXTERNAL) == []
+
+
+def test_a_topology_that_is_ignored_is_not_to_come() -> None:
+    """Nothing of it gets into the group."""
+    odd = named(annotations={TOPOLOGY: "No Topology", REQUIRED: "rack"})
+    lost = named(annotations={REQUIRED: "rack"})
+
+    found = [*told(odd, RULES), *told(lost, RULES)]
+
+    assert not any(it.startswith("topology-to-come") for it in found)
+
+
 STAGES = [
     Case(
         "a replicatedJob that there is not",
@@ -228,4 +280,4 @@ def test_of_what_nobody_has_listed_nothing_is_told() -> None:
     )
     nothing = bounds()._replace(priorities=None, topologies=None)
 
-    assert lint_jobset(whole, "team", RULES, nothing) == ()
+    assert lint_jobset(whole, "team", EXTERNAL, nothing) == ()
