@@ -54,9 +54,9 @@ format: setup ## put every file into the project's format
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-mutants: setup ## break one rule at a time; each must turn its test red
-	$(PY) -m e2e.cluster build
-	$(PY) -m tests.mutants
+mutants: setup ## break the code in small ways; BASE=HEAD~1 or ROOM=scheduler/core, SAMPLE=200, SEED=1
+	@nice $(PY) -m tests.mutants $(if $(BASE),--base $(BASE)) $(if $(ROOM),--room $(ROOM)) \
+	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 soak: setup ## random clusters against the reference model, twenty thousand of them
 	TRAINER_KAI_SOAK_SEEDS=20000 $(PYTEST) tests/scheduler/reference

@@ -1,105 +1,207 @@
-"""Apply each mutant to a copy of the project and see its test fail: `make mutants`.
+"""Break the product in small ways and count the breaks that its tests notice: `make mutants`.
 
-A mutant is a patch in this folder. Its first lines say which rule it breaks and which test must
-notice. The tests are run once without any mutant first: a test that is red anyway notices nothing.
+mutmut makes the mutants and runs, for each one, the tests that reach the changed function, the
+fastest first, until one fails. Here are the choice of modules, tests and mutants, and the report.
+Everything happens in a temporary copy of the checkout.
 """
 
-import re
+import argparse
+import contextlib
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final
 
-import pytest
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.mutation.file_mutation import mutate_file_contents
+from mutmut.utils.format_utils import get_mutant_name
 
 from tests.support.tree import ROOT, project_files
 
-_HEADER: Final = re.compile(r"\ARule: (?P<rule>.+)\nTest: (?P<test>.+::.+)\n\n(?=diff --git )")
+PRODUCT: Final = ("scheduler", "trainer_kai", "webhook")
+
+# A room is tested by its folder below tests/; the scheduler's core also by what plans with it.
+_REFERENCE: Final = "tests/scheduler/reference"
+_PLANS: Final = (
+    "tests/scheduler/core",
+    "tests/scheduler/policies",
+    "tests/scheduler/cases/test_cases.py",
+    f"{_REFERENCE}/test_agreement.py",
+    f"{_REFERENCE}/test_moving.py",
+    f"{_REFERENCE}/test_promising.py",
+    f"{_REFERENCE}/test_taking.py",
+)
+TESTS: Final[Mapping[str, Sequence[str]]] = {
+    "scheduler/core": _PLANS,
+    "scheduler/policies": _PLANS,
+}
+# These take longer than all others together, and look at time and garbage.
+TOO_SLOW: Final = (
+    "tests/scheduler/core/test_properties.py::test_a_plan_leaves_no_garbage",
+    "tests/scheduler/core/test_reclaim.py::test_after_so_many_trials_nothing_is_taken",
+)
+# The same examples for every mutant, and fewer clusters than in `make unit`.
+ENVIRONMENT: Final = {"CI": "1", "PYTHONHASHSEED": "0", "TRAINER_KAI_SOAK_SEEDS": "60"}
+
+_SETTINGS: Final = """
+[tool.mutmut]
+source_paths = {product}
+only_mutate = {modules}
+also_copy = {others}
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = {options}
+timeout_constant = 5.0
+timeout_multiplier = 2.0
+"""
+
+_SURVIVED: Final = (0, 33)  # the tests are green, or no test reaches the function
+_KILLED: Final = (1, 3, -11)  # a test failed, pytest failed, the process crashed
+_TIMEOUT: Final = (-24, -9)  # ended after its seconds, of the clock or of the processor
 
 
-class Mutant(NamedTuple):
-    """One patch, the rule it breaks and the test that must notice."""
-
-    patch: Path
-    rule: str
-    test: str
-
-    @classmethod
-    def read(cls, patch: Path) -> Self:
-        """Read the two lines above the diff."""
-        match = _HEADER.match(patch.read_text())
-        if match is None:
-            message = f"{patch.name} begins with 'Rule: …', 'Test: FILE::NAME' and an empty line"
-            raise SystemExit(message)
-        return cls(patch, match["rule"], match["test"])
-
-
-def main(wanted: list[str]) -> int:
-    """Try the mutants whose file names are given, or all; 1 when one survived."""
-    patches = sorted(Path(__file__).parent.glob("*.patch"))
-    mutants = [Mutant.read(p) for p in patches if not wanted or p.stem in wanted]
-    if not mutants:
-        print(f"no such mutant; there is {', '.join(p.stem for p in patches)}", file=sys.stderr)
-        return 2
+def main(arguments: Sequence[str]) -> int:
+    """Try a sample of the mutants of some modules; 0 whatever the tests notice."""
+    given = _parsed(arguments)
+    modules = _changed(given.base) if given.base else _below(given.room)
+    if not modules:
+        print("no module of the product is meant")
+        return 0
     with tempfile.TemporaryDirectory(prefix="trainer-kai-mutants-") as folder:
-        sound = _copy(Path(folder) / "sound")
-        print(f"without a mutant: {len(mutants)} mutants' tests", flush=True)
-        if _run(sound, {mutant.test for mutant in mutants}, show=True) != "green":
-            print("the tests must be green before a mutant can turn one red")
-            return 1
-        survivors = [mutant for mutant in mutants if not _is_caught(mutant, Path(folder))]
-    print(f"{len(mutants) - len(survivors)} of {len(mutants)} mutants were caught")
-    return 1 if survivors else 0
+        copy = Path(folder)
+        _copy(copy)
+        with contextlib.chdir(copy):
+            _configure(modules, tests_of(modules))
+            every = [name for module in modules for name in _mutants(module)]
+            sample = drawn(every, given.sample, given.seed)
+            print(f"{len(sample)} of {len(every)} mutants, seed {given.seed}", flush=True)
+            seconds = _run(sample, given.workers)
+            _report(modules, sample, seconds)
+    return 0
 
 
-def _is_caught(mutant: Mutant, folder: Path) -> bool:
-    began = time.monotonic()
-    tree = _copy(folder / mutant.patch.stem)
-    applied = subprocess.run(["git", "apply", mutant.patch], cwd=tree, check=False)
-    if applied.returncode != 0:
-        print(f"OUTDATED  {mutant.patch.name}: the code it changes has changed")
-        return False
-    colour = _run(tree, {mutant.test})
-    shutil.rmtree(tree)
-    word = {"red": "caught", "green": "SURVIVED"}.get(colour, "BROKEN")
-    seconds = time.monotonic() - began
-    print(f"{word:<9} {seconds:5.1f} s  {mutant.rule}\n{'':19}{mutant.test}", flush=True)
-    return colour == "red"
+def drawn(names: Iterable[str], size: int, seed: int) -> list[str]:
+    """Draw mutants by lot; the lot of each depends on the seed and its own name alone.
 
-
-def _run(tree: Path, tests: Iterable[str], *, show: bool = False) -> str:
-    """Run tests; return green, red when one's own assertion failed, else broken.
-
-    A fixture that fails, or a test that is not found, shows nothing about the rule.
+    So a change of one function leaves the sample of all others as it was.
     """
-    report = tree / ".report.xml"
-    options = ["-q", "--no-header", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *sorted(tests)],
-        cwd=tree,
-        stdout=None if show else subprocess.DEVNULL,
-        stderr=None if show else subprocess.DEVNULL,
-        check=False,
-    )
-    text = report.read_text() if report.exists() else "<error"
-    if done.returncode == pytest.ExitCode.OK:
-        return "green"
-    failed = done.returncode == pytest.ExitCode.TESTS_FAILED and "<failure" in text
-    return "red" if failed and "<error" not in text else "broken"
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:size]
 
 
-def _copy(target: Path) -> Path:
-    """Copy what git would commit, and make it a repository, for tests that ask git."""
+def tests_of(modules: Iterable[str]) -> list[str]:
+    """Return the tests of the rooms of some modules, each once."""
+    tests: dict[str, None] = {}
+    for room in dict.fromkeys(str(Path(module).parent) for module in modules):
+        tests |= dict.fromkeys(TESTS.get(room, (f"tests/{room}",)))
+    return list(tests)
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make mutants", description="Count noticed mutants.")
+    parser.add_argument("--base", help="the modules that changed since this commit")
+    parser.add_argument("--room", nargs="*", default=[], help="folders, or single modules")
+    parser.add_argument("--sample", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    given = parser.parse_args(arguments)
+    if bool(given.base) == bool(given.room):
+        parser.error("name a base or a room: make mutants BASE=HEAD~1, or ROOM=scheduler/core")
+    return given
+
+
+def _below(rooms: Iterable[str]) -> list[str]:
+    """Return the product's modules in some folders, or named."""
+    named = tuple(rooms)
+    return [
+        module
+        for module in _modules()
+        if module in named or any(module.startswith(f"{room.rstrip('/')}/") for room in named)
+    ]
+
+
+def _changed(base: str) -> list[str]:
+    """Return the product's modules that differ from a commit, in the working tree."""
+    command = ["git", "diff", "--name-only", "-z", base, "--", *PRODUCT]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [module for module in _modules() if module in done.stdout.split("\0")]
+
+
+def _modules() -> Iterator[str]:
+    for path in project_files():
+        name = path.relative_to(ROOT).as_posix()
+        if name.endswith(".py") and name.startswith(tuple(f"{room}/" for room in PRODUCT)):
+            yield name
+
+
+def _copy(target: Path) -> None:
     for file in project_files():
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
-    subprocess.run(["git", "init", "--quiet"], cwd=target, check=True)
-    return target
+
+
+def _configure(modules: Sequence[str], tests: Sequence[str]) -> None:
+    """Write mutmut's settings into the copy."""
+    others = [it.name for it in sorted(Path().iterdir()) if it.name not in PRODUCT]
+    options = ["-p", "no:cacheprovider", *(f"--deselect={test}" for test in TOO_SLOW)]
+    text = _SETTINGS.format(
+        product=list(PRODUCT), modules=list(modules), others=others, tests=tests, options=options
+    )
+    with Path("pyproject.toml").open("a") as file:
+        file.write(text)
+
+
+def _mutants(module: str) -> list[str]:
+    made = mutate_file_contents(module, Path(module).read_text())
+    return [get_mutant_name(Path(module), name) for name in made.mutant_names]
+
+
+def _run(sample: Sequence[str], workers: int) -> float:
+    """Let mutmut try the sample; return the seconds it took, preparations included."""
+    began = time.monotonic()
+    mutmut = Path(sys.executable).with_name("mutmut")
+    done = subprocess.run(
+        [mutmut, "run", "--max-children", str(workers), *sample],
+        env=os.environ | ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        print(done.stdout[-4000:])
+        raise SystemExit("mutmut failed; without a mutant the tests must be green")
+    return time.monotonic() - began
+
+
+def _report(modules: Iterable[str], sample: Sequence[str], seconds: float) -> None:
+    codes: dict[str, int | None] = {}
+    for module in modules:
+        data = SourceFileMutationData(path=Path(module))
+        data.load()
+        codes |= {name: data.exit_code_by_key[name] for name in data.exit_code_by_key}
+    status = {name: _status(codes[name]) for name in sample}
+    for name in sorted(name for name in sample if status[name] != "killed"):
+        print(f"\n{status[name]}: {name}")
+        changed = get_diff_for_mutant(name).splitlines()[2:]
+        print("\n".join(line for line in changed if line.startswith(("+", "-", "@"))))
+    counts = Counter(status.values())
+    noticed = counts["killed"] + counts["timeout"]
+    print("\n" + ", ".join(f"{word} {count}" for word, count in sorted(counts.items())), end="; ")
+    print(f"total {len(sample)}: {noticed / len(sample):.1%} noticed (killed or timeout), ", end="")
+    print(f"{seconds / len(sample):.1f} s a mutant")
+
+
+def _status(code: int | None) -> str:
+    codes = {"survived": _SURVIVED, "killed": _KILLED, "timeout": _TIMEOUT}
+    return next((word for word, those in codes.items() if code in those), f"exit status {code}")
 
 
 if __name__ == "__main__":
