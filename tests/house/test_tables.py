@@ -4,9 +4,6 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.tables import README, TABLES, rows, with_tables
-from trainer_kai.config import settings_of
-from trainer_kai.metrics import metrics_of
-from trainer_kai.settings import PROCESSES, AllSettings
 
 TEXT = "before\n<!-- a:begin -->\nold\n<!-- a:end -->\nafter\n"
 
@@ -33,16 +30,6 @@ def test_marks_that_are_not_there_once_are_an_error(text: str) -> None:
 def test_rows_make_a_table() -> None:
     """A stroke inside a cell does not end it."""
     assert rows("a", "b", body=[["1", "x|y"]]) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
-
-
-def test_every_setting_and_every_metric_is_in_the_readme() -> None:
-    """A user finds there whatever there is, by its name."""
-    text = README.read_text()
-    settings = {name for model in PROCESSES.values() for name in settings_of(model)}
-    names = settings | {metric.name for metric in metrics_of().values()}
-
-    assert sorted(name for name in names if f"| `{name}` |" not in text) == []
-    assert sorted(name for name in settings_of(AllSettings) if f"`{name}`" not in text) == []
 
 
 def test_the_tables_are_current() -> None:

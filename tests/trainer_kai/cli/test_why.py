@@ -6,7 +6,6 @@ import pytest
 
 from scheduler.core.model import Verdict
 from tests.support.jobsets import UID
-from tests.support.tree import ROOT
 from tests.trainer_kai.cli.scenes import ROOM, Scene, without_room
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES, TRAINJOBS
@@ -303,13 +302,6 @@ def test_the_verdicts_are_those_of_the_scheduler() -> None:
     shared = {Title.PODS_MISSING, Title.QUEUE_MISSING}
     shared |= {Title.WAITING_FOR_STAGE, Title.WAITING_FOR_VICTIMS}
     assert {title for title in Title if title in VERDICTS} == shared
-
-
-def test_each_word_is_explained() -> None:
-    """In the README of the room."""
-    text = (ROOT / "trainer_kai" / "cli" / "README.md").read_text()
-
-    assert [title for title in sorted({*VERDICTS, *Title}) if f"`{title}`" not in text] == []
 
 
 _EVICTED = "kai.scheduler/last-eviction-timestamp"
