@@ -1,25 +1,49 @@
-"""The import contracts of pyproject.toml, run on a copy of the packages with something planted."""
+"""The import contracts of pyproject.toml, checked on one import graph with something planted in it.
 
+The graph of the repository is built once. Each case adds imports to a copy of it. The repository
+itself breaks no contract, so whatever breaks one leads along a planted import: of the copy only
+the modules that lead to such an import, or can be reached from it, are kept.
+"""
+
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import grimp
+from importlinter.api import read_configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.independence import IndependenceContract
+from importlinter.contracts.layers import LayersContract
+from importlinter.contracts.protected import ProtectedContract
+from importlinter.domain.contract import Contract
 
 __all__ = [
     "Contracts",
+    "Linter",
+    "Plants",
     "Verdict",
     "arrow",
     "copy_packages",
     "let_off",
     "lint",
-    "plant",
+    "plant_files",
     "read_contracts",
 ]
+
+Plants = Sequence[str]  # each "file of a module: line planted there"
+
+_KINDS: Final[Mapping[str, type[Contract]]] = {
+    kind.type_name: kind
+    for kind in (ForbiddenContract, IndependenceContract, LayersContract, ProtectedContract)
+}
 
 
 class Contracts(NamedTuple):
@@ -30,10 +54,10 @@ class Contracts(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the import linter said; *broken* holds contract ids."""
+    """The ids of the contracts that broke, and which module may not import which, and does."""
 
     broken: frozenset[str]
-    exit_code: int
+    forbidden: frozenset[tuple[str, str]]
 
 
 def read_contracts(pyproject: Path) -> Contracts:
@@ -56,6 +80,85 @@ def let_off(contract: Mapping[str, Any]) -> set[str]:
     return {importer for importer, imported in arrows if imported == "**"}
 
 
+class Linter:
+    """The contracts of a repository, and the graph of its imports."""
+
+    def __init__(self, root: Path) -> None:
+        configuration = read_configuration(str(root / "pyproject.toml"))
+        session = configuration["session_options"]
+        self._contracts = {
+            options["id"]: _KINDS[options["type"]](options["name"], session, options)
+            for options in configuration["contracts_options"]
+        }
+        self._graph = grimp.build_graph(
+            *session["root_packages"], include_external_packages=True, cache_dir=None
+        )
+
+    def check(self, plants: Plants = ()) -> Verdict:
+        """Check every contract with the planted imports; without any, on the whole graph."""
+        graph = deepcopy(self._graph)
+        importers = _plant(graph, plants)
+        if importers:
+            _keep_around(graph, importers)
+        broken, forbidden = set[str](), set[tuple[str, str]]()
+        for name, contract in self._contracts.items():
+            found = contract.check(deepcopy(graph), verbose=False)
+            if not found.kept:
+                broken.add(name)
+                chains = found.metadata.get("invalid_chains", ())
+                if isinstance(contract, ForbiddenContract):
+                    forbidden |= {(it["downstream_module"], it["upstream_module"]) for it in chains}
+        return Verdict(frozenset(broken), frozenset(forbidden))
+
+
+def _plant(graph: grimp.ImportGraph, plants: Plants) -> set[str]:
+    """Add the planted modules, then what they import; return the modules."""
+    lines = [(_module(file), line.strip()) for file, line in (it.split(":", 1) for it in plants)]
+    for module, _ in lines:
+        graph.add_module(module)
+    roots = {module.partition(".")[0] for module in graph.modules if "." in module}
+    for module, line in lines:
+        for name in _imported(line):
+            imported = _resolved(graph, name, roots)
+            if imported not in graph.modules:
+                graph.add_module(imported, is_squashed=True)
+            graph.add_import(importer=module, imported=imported, line_number=1, line_contents=line)
+    return {module for module, _ in lines}
+
+
+def _module(file: str) -> str:
+    return ".".join(PurePosixPath(file).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imported(line: str) -> Iterator[str]:
+    """Yield what a line imports, wherever in it; `from a import b` as `a.b`."""
+    for node in ast.walk(ast.parse(line)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _resolved(graph: grimp.ImportGraph, name: str, roots: set[str]) -> str:
+    """Return the module of the graph that is meant; of another library its top alone counts."""
+    top, _, _ = name.partition(".")
+    if top not in roots:
+        return top
+    while name not in graph.modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _keep_around(graph: grimp.ImportGraph, importers: Iterable[str]) -> None:
+    """Leave what leads to the importers and what they reach; contracts name the rooms, too."""
+    kept = {module for module in graph.modules if module.count(".") < 2}
+    for module in importers:
+        kept |= {module, *graph.find_downstream_modules(module)}
+        kept |= graph.find_upstream_modules(module)
+    for module in graph.modules - kept:
+        graph.remove_module(module)
+
+
 def copy_packages(root: Path, packages: Iterable[str], target: Path) -> None:
     """Copy pyproject.toml and the Python modules of *packages*, nothing else."""
     target.mkdir(parents=True, exist_ok=True)
@@ -67,16 +170,16 @@ def copy_packages(root: Path, packages: Iterable[str], target: Path) -> None:
             shutil.copy(module, copy)
 
 
-def plant(tree: Path, plants: Iterable[str]) -> None:
-    """Add each "module: line" to the end of its module, creating it where it does not exist."""
-    for module, line in (planted.split(":", 1) for planted in plants):
-        (tree / module).parent.mkdir(exist_ok=True)
-        with (tree / module).open("a") as file:
-            file.write(f"\n{line.strip()}\n")
+def plant_files(tree: Path, plants: Plants) -> None:
+    """Add each "file: line" to the end of its file, creating it where it does not exist."""
+    for file, line in (planted.split(":", 1) for planted in plants):
+        (tree / file).parent.mkdir(exist_ok=True)
+        with (tree / file).open("a") as module:
+            module.write(f"\n{line.strip()}\n")
 
 
-def lint(tree: Path, contracts: Contracts) -> tuple[Verdict, str]:
-    """Check every contract in *tree*; return the verdict and what was printed."""
+def lint(tree: Path, contracts: Contracts) -> tuple[frozenset[str], int]:
+    """Run the command line in *tree*; return the ids of what broke, and the exit status."""
     done = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"],
         cwd=tree,
@@ -90,4 +193,4 @@ def lint(tree: Path, contracts: Contracts) -> tuple[Verdict, str]:
     names = {contract["name"]: name for name, contract in contracts.by_id.items()}
     assert results.keys() == names.keys(), f"not every contract was checked:\n{done.stdout}"
     broken = frozenset(names[name] for name, result in results.items() if result == "BROKEN")
-    return Verdict(broken, done.returncode), done.stdout
+    return broken, done.returncode
