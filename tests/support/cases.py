@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ __all__ = [
     "EXPECTED",
     "FOLDER",
     "Case",
-    "case_files",
+    "all_cases",
     "faults",
     "names_of",
     "read_case",
@@ -59,9 +60,10 @@ class Case:
     why: str = ""
 
 
-def case_files(folder: Path = FOLDER) -> tuple[Path, ...]:
-    """Return the files of all cases."""
-    return tuple(sorted(folder.glob("*.yaml")))
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Read the cases of every file, once in a process; the objects are not to be changed."""
+    return tuple(map(read_case, sorted(FOLDER.glob("*.yaml"))))
 
 
 def read_case(path: Path) -> Case:

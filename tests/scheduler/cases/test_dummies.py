@@ -3,7 +3,7 @@
 import pytest
 
 from tests.scheduler.cases.test_cases import options_of
-from tests.support.cases import case_files, faults, read_case
+from tests.support.cases import all_cases, faults
 from tests.support.planners import Planner, first_fit, nothing
 from trainer_kai.cli.simulation import simulate
 
@@ -13,7 +13,7 @@ _MOST_PASSED = 0.25
 @pytest.mark.parametrize("planner", [nothing, first_fit])
 def test_a_planner_that_knows_too_little_fails(planner: Planner) -> None:
     """It passes one case of four at most; and there are three hundred at least."""
-    cases = [read_case(file) for file in case_files()]
+    cases = all_cases()
     passed = [
         case.name
         for case in cases

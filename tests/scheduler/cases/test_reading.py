@@ -1,6 +1,6 @@
 """The cases can be read and mean something, and a wrong answer is seen to be wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support import case as table
 from tests.support.cases import (
     Case,
-    case_files,
+    all_cases,
     faults,
     read_case,
     rule_fault,
@@ -17,7 +17,6 @@ from tests.support.cases import (
 )
 from tests.support.tree import ROOT
 
-FILES = case_files()
 RULES = (ROOT / "scheduler" / "core" / "README.md").read_text()
 
 CYCLE: dict[str, Any] = {
@@ -27,11 +26,6 @@ CYCLE: dict[str, Any] = {
     "reservations": [],
     "unschedulable": [],
 }
-
-
-def named(path: Path) -> str:
-    """Name a test after the claim of its file."""
-    return path.stem
 
 
 def answer(*cycles: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -291,36 +285,31 @@ def test_a_case_that_is_none(tmp_path: Path, head: str, fault: str) -> None:
         read_case(tmp_path / "x.yaml")
 
 
-def test_there_are_cases() -> None:
-    """The tests below would pass on nothing at all."""
-    assert len(FILES) >= 300
-
-
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_a_case_means_something(path: Path) -> None:
+def test_every_case_means_something() -> None:
     """It shows a rule, says how its answer was found, and expects of what there is."""
-    case = read_case(path)
-
-    assert rule_fault(case.rule, RULES) is None
-    assert case.why.strip()
-    assert case.expect
-    assert case.objects
-    assert strangers(case) == []
+    assert len(all_cases()) >= 300
+    assert {case.name: found for case in all_cases() if (found := [*senseless(case)])} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_a_scheduler_that_does_nothing_is_wrong(path: Path) -> None:
-    """Each case expects something that nobody gets by chance."""
-    assert faults(read_case(path), answer({}, {})) != []
+def senseless(case: Case) -> Iterator[str]:
+    """Yield what keeps a case from meaning something."""
+    if fault := rule_fault(case.rule, RULES):
+        yield fault
+    for what, there in (("why", case.why.strip()), ("objects", case.objects)):
+        if not there:
+            yield f"it has no {what}"
+    yield from (f"it expects of {name}, which is not there" for name in strangers(case))
+    if faults(case, answer({}, {})) == []:
+        yield "a scheduler that does nothing is right"
+    yield from unplaced(case)
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_whoever_waits_is_placed_or_has_a_verdict(path: Path) -> None:
+def unplaced(case: Case) -> Iterator[str]:
     """Pods are placed that wait; if some are not, some group says why, and else none does."""
-    case = read_case(path)
     placed = {*case.expect.get("binds", {}), *case.expect.get("nominations", {})}
     waiting = waiting_in(case)
-
-    assert placed <= waiting
-    if {"binds", "unschedulable"} <= case.expect.keys():
-        assert bool(waiting - placed) == bool(case.expect["unschedulable"])
+    if placed - waiting:
+        yield f"it places what does not wait: {placed - waiting}"
+    refused = case.expect.get("unschedulable")
+    if refused is not None and "binds" in case.expect and bool(waiting - placed) != bool(refused):
+        yield f"of {waiting - placed}, which wait, {refused} is said"
