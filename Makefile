@@ -58,8 +58,9 @@ mutants: setup ## break the code in small ways; BASE=HEAD~1 or ROOM=scheduler/co
 	@nice $(PY) -m tests.mutants $(if $(BASE),--base $(BASE)) $(if $(ROOM),--room $(ROOM)) \
 	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-soak: setup ## random clusters against the reference model, twenty thousand of them
-	TRAINER_KAI_SOAK_SEEDS=20000 $(PYTEST) tests/scheduler/reference
+soak: setup ## the unit tests with TIMES as much drawn by lot (10), from the seed SEED (0) on
+	TRAINER_KAI_SOAK=$(or $(TIMES),10) TRAINER_KAI_SOAK_BASE=$(or $(SEED),0) \
+	  $(PYTEST) tests -n 2 --dist worksteal --timeout 3600
 
 soak-e2e: setup ## kills, crashes and TrainJobs drawn by lot at full size, for MINUTES (20), from SEED (7) on
 	$(PY) -m e2e.cluster build

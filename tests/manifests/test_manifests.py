@@ -1,13 +1,14 @@
 """What stands in `manifests/`, without a cluster: nothing unread, no wildcard, no name misspelt."""
 
 import re
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
+from tests.support.documents import documents as read_documents
 from tests.support.tree import ROOT, project_files
 from trainer_kai.api import names
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
@@ -25,9 +26,7 @@ KAI: Final = re.compile(r"kai\.scheduler/[a-z-]+")
 Obj = dict[str, Any]
 
 
-def documents(path: Path) -> list[Any]:
-    """Read a file."""
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+documents = cache(read_documents)  # each is looked through by many tests
 
 
 def objects(*kinds: str) -> list[Obj]:

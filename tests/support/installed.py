@@ -12,8 +12,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
+from tests.support.documents import documents
 from tests.support.tables import with_tables
 from tests.support.tree import ROOT
 from tests.trainer_kai.cli.doctor.sound import spoilt
@@ -49,7 +49,7 @@ def installed() -> Expected:
     """Return it, read from `manifests/base`."""
     objects = list(_objects(_BASE))
     (namespace,) = _of(objects, "Namespace")
-    patch = yaml.safe_load((_FIELD / "patch.yaml").read_text())
+    patch = documents(_FIELD / "patch.yaml")[0]
     return Expected(
         namespace=namespace["metadata"]["name"],
         definitions=tuple(_definition(it) for it in _of(objects, "CustomResourceDefinition")),
@@ -58,7 +58,7 @@ def installed() -> Expected:
         deployments=tuple(sorted(it["metadata"]["name"] for it in _of(objects, "Deployment"))),
         classes=tuple(_classes(objects)),
         runtime_field=_patched(patch),
-        runtime_definitions=_targets(yaml.safe_load((_FIELD / "kustomization.yaml").read_text())),
+        runtime_definitions=_targets(documents(_FIELD / "kustomization.yaml")[0]),
     )
 
 
@@ -70,7 +70,7 @@ def text_of(found: Expected) -> str:
 def _objects(folder: Path) -> Iterator[Obj]:
     for file in sorted(folder.rglob("*.yaml")):
         if file.name != "kustomization.yaml":
-            yield from (it for it in yaml.safe_load_all(file.read_text()) if it)
+            yield from documents(file)
 
 
 def _of(objects: Iterable[Obj], kind: str) -> list[Obj]:

@@ -1,11 +1,9 @@
 """JobSets, pods and groups for tests: the recorded ones, as admission would leave them."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from tests.support.documents import documents
 from tests.support.tree import ROOT
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
@@ -36,8 +34,7 @@ UID: Final = "11111111-2222-3333-4444-555555555555"
 
 def recorded(runtime: str, nodes: str = "4") -> dict[str, Any]:
     """Return a JobSet as Trainer built it."""
-    text = Path(_FIXTURES / runtime / f"{nodes}-nodes.yaml").read_text()
-    found: dict[str, Any] = list(yaml.safe_load_all(text))[1]
+    found: dict[str, Any] = documents(_FIXTURES / runtime / f"{nodes}-nodes.yaml")[1]
     return found
 
 

@@ -8,9 +8,10 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.size import examples
 from tests.webhook.objects import (
     BUNDLED,
     EXTERNAL,
@@ -114,9 +115,7 @@ def known(draw: st.DrawFn) -> Facts:
 
 
 rules: Final = st.sampled_from([BUNDLED, EXTERNAL])
-many: Final = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+many: Final = settings(max_examples=examples(40))
 
 
 @many

@@ -4,6 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.size import examples
 from tests.webhook.objects import BUNDLED, QUEUE, Obj
 from tests.webhook.trainjobs import judged, known, patch, pod_patch, submitted
 from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY
@@ -71,7 +72,7 @@ TRAINJOBS = st.builds(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(50))
 @given(job=TRAINJOBS, runtime=runtimes(), namespace=LABELS)
 def test_it_foresees_the_jobset_that_is_built(job: Obj, runtime: Obj, namespace: Obj) -> None:
     """The queue that wins, other schedulers, and exclusive placement: as if it were there."""
@@ -97,7 +98,7 @@ def test_it_foresees_the_jobset_that_is_built(job: Obj, runtime: Obj, namespace:
     assert refuse_exclusive(found.jobset, foreseen) == refuse_exclusive(built, ours)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(50))
 @given(job=TRAINJOBS, runtime=runtimes(), suspend=st.booleans())
 def test_whoever_suspends_or_resumes_is_not_judged(job: Obj, runtime: Obj, suspend: bool) -> None:
     """Whatever the TrainJob and its runtime are, and whatever would be refused today."""
@@ -107,7 +108,7 @@ def test_whoever_suspends_or_resumes_is_not_judged(job: Obj, runtime: Obj, suspe
     assert judged(later, known(kept, is_unknown_refused=True), job) == Judged(NOTHING)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(50))
 @given(job=TRAINJOBS, runtime=runtimes())
 def test_it_is_judged_alike_each_time(job: Obj, runtime: Obj) -> None:
     """The same TrainJob gets the same answer, and a refusal is never without words."""

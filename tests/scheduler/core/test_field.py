@@ -18,6 +18,7 @@ from scheduler.policies.placement import binpack, by_kind, spread
 from scheduler.policies.registry import Choice, choose
 from scheduler.policies.resource_type import resource_type
 from tests.support.case import Case, ids
+from tests.support.size import examples
 from tests.support.snapshots import Builder, Node, shape
 from tests.support.snapshotted import neighbours
 
@@ -150,7 +151,7 @@ _node = st.builds(
 ) | st.builds(Node, gpu=st.just(0), cpu=st.integers(1, 8), labels=st.just((NONE,)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.data(), st.lists(_node, min_size=1, max_size=30), st.booleans())
 def test_the_best_is_what_looking_at_all_of_them_gives(
     data: st.DataObject, nodes: list[Node], packs: bool
@@ -193,7 +194,7 @@ SCORES: Final[dict[str, Score]] = {
 
 
 @pytest.mark.parametrize("name", SCORES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     st.lists(
         st.tuples(st.integers(0, 1000), st.integers(0, 1000), st.booleans(), st.booleans()),

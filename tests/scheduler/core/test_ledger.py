@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scheduler.core.ledger import Ledger, holds
 from scheduler.core.model import NONE, Snapshot
 from tests.support.case import Case, ids
+from tests.support.size import examples
 from tests.support.snapshots import Builder, Node, shape
 from tests.support.snapshotted import neighbours
 
@@ -208,7 +209,7 @@ _acts = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(_acts, _acts)
 def test_rolling_back_is_exact(first: list[Any], then: list[Any]) -> None:
     """Bit for bit, from wherever to any earlier point."""

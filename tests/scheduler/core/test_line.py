@@ -13,6 +13,7 @@ from scheduler.core.order import QueueKeys
 from scheduler.core.usage import Usage
 from tests.scheduler.core.test_order import TOTAL, Q, queues_of
 from tests.support.case import Case, ids
+from tests.support.size import examples
 from tests.support.work import work
 
 ONE = (1, 1, 1)
@@ -144,7 +145,7 @@ def by_looking(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[in
 
 
 @given(clusters())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(100))
 def test_it_is_what_looking_at_everybody_says(
     cluster: tuple[list[Q], list[int], list[Block]],
 ) -> None:

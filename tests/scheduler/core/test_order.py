@@ -12,6 +12,7 @@ from scheduler.core.model import NONE, UNBOUND, Queues
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.usage import Amounts, Usage
 from tests.support.case import Case, ids
+from tests.support.size import examples
 
 TOTAL: Final = (100, 100, 100)
 STEPS: Final = "abcdefgggi"  # of rule 18, by the place in a key; h and i are one: the row
@@ -328,7 +329,7 @@ def _games(draw: st.DrawFn) -> Callable[[], Played]:
     return lambda: Played(rows, parent, units)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100))
 @given(_games())
 def test_turns_are_what_sorting_all_of_it_each_time_gives(new: Callable[[], Played]) -> None:
     """Only the way to the unit taken last is set right, and that is enough."""

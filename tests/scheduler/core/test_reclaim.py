@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.core import gone
 from scheduler.core.decision import Futile, HeldUp, Plan
 from scheduler.core.explain import explain
 from scheduler.core.model import NONE, Cause, Leaf, Require, Shape, Slot, Snapshot
@@ -311,15 +312,18 @@ def test_who_could_never_have_the_room_is_not_before_others(builder: Builder) ->
     assert told(plan(builder.snapshot(), POLICIES)) == "2:1→5"
 
 
-def test_after_so_many_trials_nothing_is_taken() -> None:
+def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody might be spared who was not tried."""
-    builder = cluster(A, Queue("b", quota=1200), nodes=150)
-    for i in range(1200):
+    builder = cluster(A, Queue("b", quota=80), nodes=10)
+    for i in range(80):
         builder.runs([i // 8], ONE, queue="a")
     ports = shape(gpu=4, takes=(0,), avoids=(0,))
-    snapshot = waiting(builder, (140, ports)).snapshot()
-    snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=np.zeros((150, 1), np.int32)))
+    snapshot = waiting(builder, (8, ports)).snapshot()
+    snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=np.zeros((10, 1), np.int32)))
+    enough = plan(snapshot, POLICIES)
+    monkeypatch.setattr(gone, "_TRIALS", enough.stats.trials - 1)
     answer = plan(snapshot, POLICIES)
+    assert len(enough.decisions) == 1
     assert (told(answer), answer.stats.cut) == ("", 1)
     assert "that ended at a limit" in explain(snapshot, answer.rejections[-1])
 

@@ -14,6 +14,7 @@ from scheduler.core.rights import Bounds, Claim, Rights, Taking
 from scheduler.core.usage import Amounts, Usage
 from tests.support.case import Case, ids
 from tests.support.reference import rights as reference
+from tests.support.size import examples
 
 
 class T(NamedTuple):
@@ -289,7 +290,7 @@ def trees(draw: Any) -> list[tuple[int, Amounts, Amounts, Amounts, Amounts, Amou
 
 
 @given(st.data())
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(200))
 def test_it_agrees_with_plain_loops(data: st.DataObject) -> None:
     """Whatever the queues are, have and lose."""
     rows = data.draw(trees())

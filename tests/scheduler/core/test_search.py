@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.search import choose
 from tests.support.case import Case, ids
+from tests.support.size import examples
 
 
 class One(NamedTuple):
@@ -142,7 +143,7 @@ TOWNS = st.builds(
 
 
 @given(TOWNS)
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(200))
 def test_of_eight_it_is_the_first_of_all_sets(town: Town) -> None:
     """If any does."""
     wanted = min(all_that_do(town), default=None)
@@ -152,7 +153,7 @@ def test_of_eight_it_is_the_first_of_all_sets(town: Town) -> None:
 
 
 @given(TOWNS, st.integers(0, 40))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(200))
 def test_with_any_limit_it_does(town: Town, limit: int) -> None:
     """What is found is enough, and nobody of it can be spared."""
     do = sorted(all_that_do(town))

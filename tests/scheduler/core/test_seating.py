@@ -9,6 +9,7 @@ from scheduler.core.ledger import Ledger
 from scheduler.core.place import Placer
 from scheduler.core.policy import Policies
 from scheduler.core.seating import Seating
+from tests.support.size import examples
 from tests.support.snapshots import Builder, Node, shape
 
 SHAPES = (shape(gpu=1, cpu=2), shape(gpu=2, cpu=1), shape(gpu=0, cpu=0, memory=0))
@@ -24,7 +25,7 @@ def counted(ledger: Ledger, one: int) -> int:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 def test_it_is_what_counting_says(data: Any) -> None:
     """Whatever comes and goes; what would be is forgotten."""
     builder = Builder([Node(gpu=4, cpu=8, pods=5)] * 3 + [Node(fault=4)])

@@ -12,6 +12,7 @@ from scheduler.core.search import choose
 from scheduler.policies.registry import Choice
 from scheduler.policies.registry import choose as policies_of
 from tests.scheduler.core.test_search import One, Town
+from tests.support.size import examples
 from tests.support.snapshots import Builder, Node, Queue, shape
 from tests.support.violations import violations
 
@@ -42,7 +43,7 @@ def one_by_one(town: Town) -> tuple[int, ...] | None:
 
 
 @given(MANY, st.integers(1, 6), st.integers(1, 5))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(100))
 def test_it_leaves_whom_sparing_one_by_one_leaves(people: list[One], seats: int, size: int) -> None:
     """Everybody may go; no set is looked at by itself."""
     towns = [Town(people, [1000, 0], seats, size) for _ in range(2)]

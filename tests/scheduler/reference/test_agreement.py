@@ -1,22 +1,15 @@
-"""The product decides what the reference decides, on thousands of clusters drawn by lot.
+"""The product decides what the reference decides, of clusters drawn by lot."""
 
-TRAINER_KAI_SOAK_SEEDS says how many clusters, TRAINER_KAI_SOAK_BASE from which seed on.
-"""
-
-import os
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from tests.scheduler.reference.agreement import difference, told
 from tests.support.reference import random_cluster
+from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.simulation import Options, simulate
-
-_SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
-_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
-_STEP: Final = max(60, _SEEDS // 50)
 
 
 def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
@@ -24,10 +17,10 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     return simulate(objects, Options(actions=("allocate",)))
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
-def test_reference_and_product_agree(first: int) -> None:
+@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
+def test_reference_and_product_agree(block: range) -> None:
     """Every cluster is decided alike: binds, nominations, reservations, verdicts and shares."""
-    for seed in range(first, min(first + _STEP, _BASE + _SEEDS)):
+    for seed in block:
         objects = random_cluster(Random(seed))
         if difference(objects, play):
             pytest.fail(told(seed, objects, play), pytrace=False)

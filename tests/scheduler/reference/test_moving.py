@@ -1,9 +1,5 @@
-"""Who is moved for whom, and to where, as looking at every set says; and it ends.
+"""Who is moved for whom, and to where, as looking at every set says; and it ends."""
 
-TRAINER_KAI_SOAK_SEEDS says how many clusters, TRAINER_KAI_SOAK_BASE from which seed on.
-"""
-
-import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from random import Random
@@ -14,11 +10,9 @@ import pytest
 from tests.scheduler.reference.agreement import difference, told
 from tests.scheduler.reference.build import group, node, pod, queue
 from tests.support.reference import TooMany, allocate
+from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.simulation import Options, simulate
 
-_SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
-_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
-_STEP: Final = max(60, _SEEDS // 50)
 _THEN: Final = ("consolidation",)
 _VERSIONS: Final = {
     "Queue": "scheduling.run.ai/v2",
@@ -65,11 +59,11 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     return simulate(objects, Options(actions=("allocate", *_THEN)))
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
-def test_reference_and_product_move_alike(first: int) -> None:
+@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
+def test_reference_and_product_move_alike(block: range) -> None:
     """Of scattered clusters, in which somebody is moved now and then."""
     moving = looked_at = 0
-    for seed in range(first, min(first + _STEP, _BASE + _SEEDS)):
+    for seed in block:
         objects = scattered(Random(seed))
         try:
             moving += bool(allocate(objects, then=_THEN).evictions)
@@ -78,19 +72,19 @@ def test_reference_and_product_move_alike(first: int) -> None:
         looked_at += 1
         if difference(objects, play, _THEN):
             pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
-    assert looked_at >= 0.9 * _STEP
-    assert moving >= 0.05 * _STEP
+    assert looked_at >= 0.9 * len(block)
+    assert block.start or moving >= 0.05 * len(block)
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+@pytest.mark.parametrize("block", blocks(20), ids=by_first_seed)
 @pytest.mark.parametrize("nominations", ["drop", "keep"])
 @pytest.mark.parametrize("actions", [("allocate", *_THEN), ()], ids=["alone", "with all others"])
-def test_it_ends(first: int, nominations: Any, actions: tuple[str, ...]) -> None:
+def test_it_ends(block: range, nominations: Any, actions: tuple[str, ...]) -> None:
     """Nobody is moved to and fro: who was moved has his place, and then nothing changes.
 
     Each of up to three that wait may first take what another got by moves a plan earlier.
     """
-    for seed in range(first, min(first + _STEP, _BASE + _SEEDS), 8):
+    for seed in block:
         options = Options(cycles=12, nominations=nominations, actions=actions)
         cycles = simulate(scattered(Random(seed)), options)["cycles"]
         for one, then in pairwise(cycles):

@@ -1,9 +1,5 @@
-"""Who was promised a node gets it, and otherwise only who comes before him in his own queue.
+"""Who was promised a node gets it, and otherwise only who comes before him in his own queue."""
 
-TRAINER_KAI_SOAK_SEEDS says how many clusters, TRAINER_KAI_SOAK_BASE from which seed on.
-"""
-
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final
@@ -12,11 +8,9 @@ import pytest
 
 from tests.scheduler.reference.agreement import difference, told
 from tests.support.reference import TooMany, allocate, promised_cluster
+from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.simulation import Options, simulate
 
-_SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
-_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
-_STEP: Final = max(60, _SEEDS // 50)
 _THEN: Final = ("reclaim", "preempt")
 _BOUNDS: Final = ("ExceedsLimit", "NonPreemptibleOverQuota")
 _DEFAULT: Final = 50  # the priority of who names no class
@@ -27,11 +21,11 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     return simulate(objects, Options(actions=("allocate", *_THEN)))
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
-def test_reference_and_product_keep_promises_alike(first: int) -> None:
+@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
+def test_reference_and_product_keep_promises_alike(block: range) -> None:
     """Of clusters in which most of those who wait were promised something."""
     kept = looked_at = 0
-    for seed in range(first, min(first + _STEP, _BASE + _SEEDS)):
+    for seed in block:
         objects = promised_cluster(Random(seed))
         try:
             decided = allocate(objects, then=_THEN)
@@ -41,8 +35,8 @@ def test_reference_and_product_keep_promises_alike(first: int) -> None:
         kept += bool(decided.binds)
         if difference(objects, play, _THEN):
             pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
-    assert looked_at >= 0.5 * _STEP
-    assert _BASE or kept >= 0.3 * _STEP
+    assert looked_at >= 0.5 * len(block)
+    assert block.start or kept >= 0.3 * len(block)
 
 
 def test_they_keep_promises_alike_where_they_did_not() -> None:
@@ -50,20 +44,20 @@ def test_they_keep_promises_alike_where_they_did_not() -> None:
     assert difference(promised_cluster(Random(3322893)), play, _THEN) == ""
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_what_was_taken_for_somebody_goes_to_nobody_of_another_queue(
-    first: int, victims: str
+    block: range, victims: str
 ) -> None:
     """He is bound or promised something in the next plan, or somebody before him got something."""
     options = Options(cycles=6, nominations="keep", victims=victims)
     waited = 0
-    for seed in range(first, min(first + _STEP, _BASE + _SEEDS), 3):
+    for seed in block:
         objects = promised_cluster(Random(seed), as_before=True)
         cycles = simulate(objects, options)["cycles"]
         waited += any(cycle["nominations"] for cycle in cycles)
         assert list(_robbed(objects, cycles)) == [], f"seed {seed}"
-    assert _BASE or waited >= 0.1 * _STEP
+    assert block.start or waited >= 0.1 * len(block)
 
 
 def _robbed(

@@ -1,9 +1,5 @@
-"""Who takes what from whom, as looking at every set says; and it ends.
+"""Who takes what from whom, as looking at every set says; and it ends."""
 
-TRAINER_KAI_SOAK_SEEDS says how many clusters, TRAINER_KAI_SOAK_BASE from which seed on.
-"""
-
-import os
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
@@ -12,11 +8,9 @@ import pytest
 
 from tests.scheduler.reference.agreement import difference, told
 from tests.support.reference import TooMany, allocate, lent_cluster, random_cluster
+from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.simulation import Options, simulate
 
-_SEEDS: Final = int(os.environ.get("TRAINER_KAI_SOAK_SEEDS", "1200"))
-_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
-_STEP: Final = max(60, _SEEDS // 50)
 _THEN: Final = ("reclaim", "preempt")
 
 
@@ -25,12 +19,12 @@ def play(objects: Sequence[dict[str, Any]], victims: str = "kai") -> Mapping[str
     return simulate(objects, Options(actions=("allocate", *_THEN), victims=victims))
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
 @pytest.mark.parametrize("timed", [False, True], ids=["any-time", "timed"])
-def test_reference_and_product_take_alike(first: int, timed: bool) -> None:
+def test_reference_and_product_take_alike(block: range, timed: bool) -> None:
     """Of crowded clusters, in which somebody loses something now and then."""
     evicting = looked_at = 0
-    for seed in range(first, min(first + _STEP, _BASE + _SEEDS)):
+    for seed in block:
         objects = random_cluster(Random(seed), crowded=True, timed=timed)
         try:
             evicting += bool(allocate(objects, then=_THEN).evictions)
@@ -39,9 +33,8 @@ def test_reference_and_product_take_alike(first: int, timed: bool) -> None:
         looked_at += 1
         if difference(objects, play, _THEN):
             pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
-    assert looked_at >= 0.9 * _STEP
-    # Fewer where many are protected; of other seeds it is left to chance what is in the clusters.
-    assert _BASE or timed or evicting >= 0.05 * _STEP
+    assert looked_at >= 0.9 * len(block)
+    assert block.start or timed or evicting >= 0.05 * len(block)  # fewer where many are protected
 
 
 @pytest.mark.parametrize("seed", [3110000, 3281815, 3400067])
@@ -50,16 +43,16 @@ def test_they_take_alike_where_they_did_not(seed: int) -> None:
     assert difference(random_cluster(Random(seed), crowded=True), play, _THEN) == ""
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS // 4, _STEP))
+@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
-def test_they_take_alike_whatever_is_chosen(first: int, victims: str) -> None:
+def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
     """Whoever would lose something first, and however far queues get."""
 
     def chosen(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
         return play(objects, victims)
 
     others = looked_at = 0
-    for seed in range(first, first + _STEP):
+    for seed in block:
         objects = lent_cluster(Random(seed))
         try:
             found = allocate(objects, then=_THEN, victims=victims).evictions
@@ -69,17 +62,17 @@ def test_they_take_alike_whatever_is_chosen(first: int, victims: str) -> None:
         looked_at += 1
         if difference(objects, chosen, _THEN, victims):
             pytest.fail(told(seed, objects, chosen, _THEN, victims), pytrace=False)
-    assert looked_at >= 0.9 * _STEP
-    assert _BASE or others >= (0.01 * _STEP if victims != "kai" else 0)
+    assert looked_at >= 0.9 * len(block)
+    assert block.start or victims == "kai" or others
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS // 8, _STEP))
+@pytest.mark.parametrize("block", blocks(12), ids=by_first_seed)
 @pytest.mark.parametrize("goal", ["fair-share", "quota-only"])
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
-def test_it_ends_whatever_is_chosen(first: int, goal: str, victims: str) -> None:
+def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> None:
     """Whoever loses something first, and however far queues get."""
     options = Options(cycles=10, victims=victims)
-    for seed in range(first, first + _STEP, 2):
+    for seed in block:
         objects = lent_cluster(Random(seed))
         for one in objects:
             if one["kind"] == "Queue":
@@ -89,11 +82,11 @@ def test_it_ends_whatever_is_chosen(first: int, goal: str, victims: str) -> None
         assert moves == [([], [])] * 3, f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", range(_BASE, _BASE + _SEEDS, _STEP))
+@pytest.mark.parametrize("block", blocks(40), ids=by_first_seed)
 @pytest.mark.parametrize("nominations", ["drop", "keep"])
-def test_it_ends(first: int, nominations: Any) -> None:
+def test_it_ends(block: range, nominations: Any) -> None:
     """Nobody is evicted to and fro: after a few cycles nothing moves any more."""
-    for seed in range(first, min(first + _STEP, _BASE + _SEEDS), 4):
+    for seed in block:
         assert late(seed, nominations) == [([], [])] * 3, f"seed {seed}"
 
 

@@ -1,7 +1,6 @@
 """What holds of whoever loses something, in clusters drawn by lot."""
 
-from collections.abc import Iterator
-from itertools import islice
+from functools import cache
 from random import Random
 from typing import Any, Final
 
@@ -9,30 +8,32 @@ from scheduler.core.decision import Action, Eviction, Plan
 from scheduler.core.model import KINDS, NONE, UNBOUND, PodState, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import Choice, choose
-from scheduler.state.encode import Encoded, encode
+from scheduler.state.encode import encode
 from scheduler.state.terms import Terms
 from tests.support.clusters import cluster
 from tests.support.reference import lent_cluster, random_cluster
+from tests.support.size import examples, seeds
 from tests.support.violations import violations
 from trainer_kai.cli.simulation import Options, simulate
 
-_SEEDS: Final = 1500
 _POLICIES: Final = choose(Choice(actions={"consolidation": False}))
 
 
-def plans() -> Iterator[tuple[int, Snapshot, Plan]]:
-    """Yield the plans by which somebody loses something for somebody."""
-    for seed in range(_SEEDS):
-        drawn = lent_cluster if seed % 3 else random_cluster
-        found = read(drawn(Random(seed), **({} if seed % 3 else {"crowded": True})))
-        answer = plan(found.snapshot, _POLICIES)
+@cache
+def plans() -> list[tuple[int, Snapshot, Plan]]:
+    """Return the plans by which a unit loses something for another one."""
+    found = []
+    for seed in seeds(200):
+        snapshot = encode(cluster(*drawn(seed)), Terms(now=1_767_600_000)).snapshot
+        answer = plan(snapshot, _POLICIES)
         if any(it.claimant != NONE for it in answer.evictions):
-            yield seed, found.snapshot, answer
+            found.append((seed, snapshot, answer))
+    return found
 
 
-def read(objects: list[dict[str, Any]]) -> Encoded:
-    """Return a cluster as a plan is made from it."""
-    return encode(cluster(*objects), Terms(now=1_767_600_000))
+def drawn(seed: int) -> list[dict[str, Any]]:
+    """Return a cluster in which queues have lent, or a crowded one."""
+    return lent_cluster(Random(seed)) if seed % 3 else random_cluster(Random(seed), crowded=True)
 
 
 def test_who_loses_is_whole_and_may_lose() -> None:
@@ -76,9 +77,8 @@ def test_nobody_who_keeps_to_its_quota_loses_anything() -> None:
 
 def test_the_order_of_objects_means_nothing_to_victims() -> None:
     """Told in another order, the same ones go."""
-    for seed, _, _ in islice(plans(), 60):
-        drawn = lent_cluster if seed % 3 else random_cluster
-        objects = drawn(Random(seed), **({} if seed % 3 else {"crowded": True}))
+    for seed, _, _ in plans()[: examples(15)]:
+        objects = drawn(seed)
         first = simulate(objects, Options())["cycles"][0]["evictions"]
         Random(seed + 1).shuffle(objects)
         assert simulate(objects, Options())["cycles"][0]["evictions"] == first

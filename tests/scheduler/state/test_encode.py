@@ -22,6 +22,7 @@ from tests.support.clusters import (
     pod,
     queue,
 )
+from tests.support.size import examples
 
 _LATER = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {"cpu": "1"}}
 _HELD = {"l-replica-0": {"nodes": {"a": 1}, "cause": "anticipated"}}
@@ -62,7 +63,7 @@ _OBJECTS = [
 _WANT = encode(cluster(*_OBJECTS), Terms(now=NOW))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(10))
 @given(st.permutations(_OBJECTS))
 def test_the_order_of_objects_does_not_matter(objects: list[dict[str, Any]]) -> None:
     """Rows and codes may be others; what they say is the same."""
@@ -184,7 +185,7 @@ def _clusters(draw: st.DrawFn) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(30))
 @given(_clusters())
 def test_garbage_is_nobody_elses_problem(objects: list[dict[str, Any]]) -> None:
     """Whatever stands in objects that can be read at all, the unit beside them is as it was."""

@@ -18,6 +18,7 @@ from scheduler.state.state import State
 from scheduler.state.terms import Terms
 from tests.support.changes import Change, changes, gone, tell
 from tests.support.clusters import NOW, decoded, node, pod, queue
+from tests.support.size import examples
 from tests.support.turns import TURNS, Turn
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
@@ -113,7 +114,7 @@ def test_a_state_that_is_mostly_empty_begins_anew() -> None:
 _CASES = [[*turn.before, *turn.changes] for turn in TURNS]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20))
 @given(st.lists(st.tuples(st.sampled_from(_CASES) | changes(), st.sampled_from([0, 60, -90]))))
 def test_whatever_happens_a_state_says_what_a_fresh_one_says(
     happened: list[tuple[list[Change], int]],

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from tests.support import pods
 from tests.support.case import Case, ids
+from tests.support.documents import documents
 from trainer_kai.api.decode import DecodeError, decode, decode_line, decode_page, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Meta, PartialObject
@@ -178,7 +178,7 @@ def test_equal_labels_of_many_objects_are_one_object() -> None:
 @pytest.mark.parametrize("file", SUBMITTED, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_recorded_jobsets(file: Path) -> None:
     """What Trainer builds is read with its jobs, their counts and what they depend on."""
-    submitted, built = yaml.safe_load_all(file.read_text())
+    submitted, built = documents(file)
 
     trainjob, jobset = decode(TrainJob, encode(submitted)), decode(JobSet, encode(built))
 
@@ -201,7 +201,7 @@ def test_recorded_jobsets(file: Path) -> None:
 @pytest.mark.parametrize("file", RUNTIMES, ids=lambda file: file.stem)
 def test_recorded_runtimes(file: Path) -> None:
     """The shipped runtimes are read with their policies and templates."""
-    recorded = yaml.safe_load(file.read_text())
+    [recorded] = documents(file)
 
     runtime = decode(Runtime, encode(recorded))
 

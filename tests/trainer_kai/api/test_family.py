@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support import pods
 from tests.support.case import Case, ids
+from tests.support.size import examples
 from tests.trainer_kai.api.likeness import LABEL, compact, is_recognised, learn, parsed
 from trainer_kai.api import podtext
 from trainer_kai.api.decode import DecodeError, decode
@@ -301,7 +302,7 @@ def families_of_pods(draw: st.DrawFn) -> list[str]:
     return texts
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100))
 @given(families_of_pods())
 def test_reading_by_likeness_and_parsing_never_differ(texts: list[str]) -> None:
     """Whatever is changed in a pod, and whatever was read before, the answer is the parser's."""

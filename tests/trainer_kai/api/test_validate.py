@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support import pods
 from tests.support.case import Case, ids
+from tests.support.documents import documents
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.pod import Pod
@@ -335,10 +335,10 @@ def test_every_level_of_a_runtime_and_a_jobset_is_looked_at() -> None:
 def test_what_the_chain_made_has_no_fault() -> None:
     """Nothing that Trainer, JobSet and the API server wrote is refused by us."""
     for file in (FIXTURES / "jobsets").rglob("*.yaml"):
-        submitted, built = yaml.safe_load_all(file.read_text())
+        submitted, built = documents(file)
         assert trainjob_faults(decode(TrainJob, encode(submitted))) == ()
         assert jobset_faults(decode(JobSet, encode(built))) == ()
     for file in (FIXTURES / "runtimes").glob("*.yaml"):
-        assert runtime_faults(decode(Runtime, encode(yaml.safe_load(file.read_text())))) == ()
+        assert runtime_faults(decode(Runtime, encode(*documents(file)))) == ()
     for text in (pods.PENDING, pods.RUNNING):
         assert pod_faults(decode(Pod, text.encode())) == ()

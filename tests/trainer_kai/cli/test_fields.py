@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from tests.support.case import Case, ids
+from tests.support.documents import documents
 from tests.support.schemas import beside, crd_schema
 from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
@@ -153,7 +153,7 @@ def test_a_real_node_and_claim_are_not_strange() -> None:
 @pytest.mark.parametrize("resource", [QUEUES, PODGROUPS, TOPOLOGIES], ids=lambda it: it.kind)
 def test_what_is_known_is_what_our_schemas_have(resource: Resource[Any]) -> None:
     """Neither more nor less."""
-    crd = yaml.safe_load((CRDS / f"{resource.plural}.yaml").read_text())
+    [crd] = documents(CRDS / f"{resource.plural}.yaml")
 
     found = beside(resource.struct, crd_schema(crd, resource.version))
 

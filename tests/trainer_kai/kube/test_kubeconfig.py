@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
+from tests.support.size import examples
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.access import Access, Certificate, Trust
 from trainer_kai.kube.kubeconfig import load_access, read_files, select
@@ -360,7 +361,8 @@ ODD = st.sampled_from(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(30),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(document=ANY | TEXT, user=ANY, odd=ODD)
 def test_no_document_is_more_than_a_fault(

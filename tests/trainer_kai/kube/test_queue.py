@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
 from tests.support.desk import Desk, Outcome, Work
+from tests.support.size import examples
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.errors import (
     Conflict,
@@ -317,7 +318,7 @@ class Worker:
 
 
 @given(st.lists(STEPS, max_size=40), st.lists(WORKS, max_size=60), st.integers(1, 4))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40))
 async def test_no_key_beside_itself_and_no_add_lost(
     steps: list[tuple[str, str | int]], works: list[tuple[int, str]], workers: int
 ) -> None:

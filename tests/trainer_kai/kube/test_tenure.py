@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.clock import VirtualClock
 from tests.support.leases import TIMING, Candidate, LeaseServer, Network
+from tests.support.size import examples
 from trainer_kai.kube.lease import LeaseRecord
 
 TICK_S = 0.5
@@ -144,7 +145,7 @@ class Weather:
 @example([Pass(3), Happens("freeze", 0), Pass(20), Happens("thaw", 0), Pass(5)], True)
 @example([Pass(3), Happens("delete"), Pass(0.5), Happens("delete"), Pass(20)], True)
 @example([Pass(3), Happens("stop", 0), Pass(5)], True)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15))
 async def test_never_two_and_in_the_end_one(steps: list[Pass | Happens], has_past: bool) -> None:
     """Whatever happens in whatever order: no two fences hold, no write is late, one leads."""
     weather = Weather(has_past=has_past)

@@ -10,6 +10,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.support.size import examples
 from trainer_kai.kube.turns import Turns
 
 KEYS = st.sampled_from("abcde")
@@ -105,7 +106,7 @@ class TurnsMachine(RuleBasedStateMachine):
 
 def test_no_turn_is_lost_and_none_is_double() -> None:
     """Chance plays with adds, delays, turns and retries; the record holds at every step."""
-    bounds = settings(max_examples=150, stateful_step_count=40, deadline=None)
+    bounds = settings(max_examples=examples(50), stateful_step_count=40)
     run_state_machine_as_test(TurnsMachine, settings=bounds)
 
 

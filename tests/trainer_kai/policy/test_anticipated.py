@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from tests.support.size import examples
 from tests.support.tree import ROOT
 from tests.trainer_kai.policy.schema import PATH, schema
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
@@ -209,7 +210,7 @@ def test_its_size_does_not_grow_with_the_jobset() -> None:
     assert len(few) == len(many) < 200
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset())
 def test_it_is_read_as_it_was_written(of: JobSet) -> None:
     """And written the same again, so that nobody sees a change where there is none."""

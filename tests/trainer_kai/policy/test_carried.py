@@ -1,10 +1,11 @@
 """Whatever a JobSet looks like, its groups carry it to the end."""
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.documents import documents
+from tests.support.size import examples
 from tests.support.tree import ROOT
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from tests.trainer_kai.policy.world import OURS, played
@@ -45,7 +46,7 @@ def together(of: JobSet) -> Outline:
     return Outline((Unit(MAIN, members, len(members), ()),))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
 def test_our_scheduler_never_waits_for_a_pod_that_cannot_exist(of: JobSet, seed: int) -> None:
     """It ends where a scheduler without groups ends, and no pod is left waiting."""
@@ -55,7 +56,7 @@ def test_our_scheduler_never_waits_for_a_pod_that_cannot_exist(of: JobSet, seed:
     assert end.finished == played(of, None).finished
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
 def test_an_external_one_never_waits_for_a_pod_that_cannot_exist(of: JobSet, seed: int) -> None:
     """It ends where a scheduler without groups ends, and no pod is left waiting."""
@@ -69,7 +70,7 @@ def test_an_external_one_never_waits_for_a_pod_that_cannot_exist(of: JobSet, see
 @pytest.mark.parametrize("of", [DEEPSPEED, TORCHTUNE, CIRCLE, *MIXED])
 def test_courses_that_are_easy_to_get_wrong_come_to_their_end(of: JobSet, rules: Rules) -> None:
     """Also with another scheduler in the middle, and with parts that wait for each other."""
-    for seed in range(20):
+    for seed in range(examples(4)):
         end = played(of, rules, seed)
 
         assert end.stuck == ()
@@ -81,8 +82,7 @@ def test_what_trainer_builds_comes_to_its_end(rules: Rules) -> None:
     """Every shipped runtime, at every size."""
     assert len(RECORDED) == 72
     for file in RECORDED:
-        obj = list(yaml.safe_load_all(file.read_text()))[1]
-        of = decode(JobSet, encode(obj))
+        of = decode(JobSet, encode(documents(file)[1]))
         assert played(of, rules, seed=1) == played(of, None)
 
 

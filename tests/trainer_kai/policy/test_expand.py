@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support.case import Case, ids
+from tests.support.documents import documents
 from tests.support.work import work
 from trainer_kai.api.container import Container
 from trainer_kai.api.decode import decode, encode
@@ -60,9 +60,9 @@ TORCH = runtime_of(TRAINER, policy={"torch": {}})
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_shipped_runtimes(file: Path) -> None:
     """Every JobSet recorded from a shipped runtime is what we say, and has no faults."""
-    trainjob, built = yaml.safe_load_all(file.read_text())
+    trainjob, built = documents(file)
     name = trainjob["spec"]["runtimeRef"]["name"]
-    runtime = yaml.safe_load((FIXTURES / "runtimes" / f"{name}.yaml").read_text())
+    [runtime] = documents(FIXTURES / "runtimes" / f"{name}.yaml")
 
     assert expanded(trainjob, runtime) == Expansion(decode(JobSet, encode(built)))
 
@@ -70,7 +70,7 @@ def test_shipped_runtimes(file: Path) -> None:
 @pytest.mark.parametrize("file", CORNERS, ids=lambda file: file.stem)
 def test_corners(file: Path) -> None:
     """So is what Trainer made of runtimes that nobody ships; all their patches are in order."""
-    runtime, trainjob, built = yaml.safe_load_all(file.read_text())
+    runtime, trainjob, built = documents(file)
 
     found = expanded(trainjob, runtime)
 

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 
 from tests.support.case import Case, ids
+from tests.support.documents import documents
+from tests.support.size import examples
 from tests.support.tree import ROOT
 from tests.trainer_kai.policy.specs import UID, any_jobset, jobset, rjob
 from trainer_kai.api.decode import decode, encode
@@ -60,7 +61,7 @@ def tree(*nodes: tuple[str, int, int], least: int | None = None) -> Fields:
 
 def recorded(runtime: str) -> JobSet:
     """Return what Trainer built for four nodes."""
-    obj = list(yaml.safe_load_all((FIXTURES / runtime / "4-nodes.yaml").read_text()))[1]
+    obj = documents(FIXTURES / runtime / "4-nodes.yaml")[1]
     return decode(JobSet, encode(obj))
 
 
@@ -103,12 +104,12 @@ def test_groups_of_what_trainer_built_have_no_fault(rules: Rules) -> None:
     files = sorted(FIXTURES.rglob("*.yaml"))
     assert len(files) == 72
     for file in files:
-        of = decode(JobSet, encode(list(yaml.safe_load_all(file.read_text()))[1]))
+        of = decode(JobSet, encode(documents(file)[1]))
         for group in wanted(of, rules):
             assert podgroup_faults(decode(PodGroup, encode(group))) == ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset())
 def test_no_group_has_a_fault(of: JobSet) -> None:
     """Whatever the JobSet is, for either scheduler; and asked twice, the answer is the same."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
 from tests.support.jobsetmodel import Job, ModelPod, State, finished, settled, with_pod
+from tests.support.size import examples
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.job import JobSpec
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
@@ -242,7 +243,7 @@ def test_all_behind_are_reached() -> None:
     assert reached([], edges) == frozenset()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
 def test_jobs_are_made_exactly_when_all_before_them_have_got_so_far(of: JobSet, seed: int) -> None:
     """At every moment, for each that has pods; and no other ever has one."""

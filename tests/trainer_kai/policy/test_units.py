@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
+from tests.support.size import examples
 from tests.support.work import work
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.decode import decode, encode
@@ -259,7 +260,7 @@ def test_minima_of_units(text: str, needed: list[int]) -> None:
     assert len(plan.findings) == (text in {"0", ""})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset(), st.booleans())
 def test_units_partition_what_has_pods_and_is_ours(of: JobSet, staged: bool) -> None:
     """Each is in one unit, in the order of the list; and no unit is empty."""
@@ -282,7 +283,7 @@ def test_units_partition_what_has_pods_and_is_ours(of: JobSet, staged: bool) -> 
         assert any(not member.is_later for member in unit.members)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset(), st.booleans())
 def test_no_unit_waits_for_one_that_waits_for_it(of: JobSet, staged: bool) -> None:
     """Each comes after all that it waits for, through others or not; in stages nobody is later."""
@@ -299,7 +300,7 @@ def test_no_unit_waits_for_one_that_waits_for_it(of: JobSet, staged: bool) -> No
         assert not any(member.is_later for unit in plan.units for member in unit.members)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
 def test_the_same_jobset_has_the_same_outline(of: JobSet, seed: int) -> None:
     """In whatever order its maps and the conditions of each were written down."""
@@ -331,7 +332,7 @@ def test_no_order_of_unconnected_ones_changes_who_belongs_together() -> None:
     assert found == {frozenset({frozenset("abc"), frozenset({DATA})})}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_no_outline_raises(data: st.DataObject) -> None:
     """Names that are there twice or not at all, numbers below zero, words without a meaning."""

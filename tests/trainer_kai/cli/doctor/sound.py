@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
-import yaml
-
+from tests.support.documents import documents
 from tests.support.papers import Papers, make
 from tests.support.tree import ROOT
 from tests.support.world import queue
@@ -237,8 +236,8 @@ def _objects(prefix: str) -> list[Any]:
 
 @cache
 def _read() -> list[Any]:
-    texts = [it.read_text() for it in sorted(BASE.rglob("*.yaml")) if it.stem != "kustomization"]
-    return [obj for text in texts for obj in yaml.safe_load_all(text) if obj]
+    files = [it for it in sorted(BASE.rglob("*.yaml")) if it.stem != "kustomization"]
+    return [obj for file in files for obj in documents(file)]
 
 
 def _plain(value: Any) -> Any:

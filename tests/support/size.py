@@ -1,0 +1,38 @@
+"""How many clusters, inputs and rounds the tests try that draw them by lot.
+
+The sizes that the tests name are those of `make unit`. `make soak` sets TRAINER_KAI_SOAK to say how
+many times as much is tried, and TRAINER_KAI_SOAK_BASE to say from which seed on.
+"""
+
+import os
+from typing import Final
+
+__all__ = ["blocks", "by_first_seed", "examples", "seeds"]
+
+_TIMES: Final = int(os.environ.get("TRAINER_KAI_SOAK", "1"))
+_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
+
+
+def examples(count: int) -> int:
+    """Return how many examples hypothesis draws, or how many rounds a test goes."""
+    return count * _TIMES
+
+
+def seeds(count: int) -> range:
+    """Return the seeds that one test tries."""
+    return range(_BASE, _BASE + count * _TIMES)
+
+
+def blocks(count: int, size: int = 50) -> list[range]:
+    """Return the seeds of a parametrized test, at most *size* for each of its runs.
+
+    The first run of `make unit` begins at seed 0. What must be frequent is asserted of that run
+    only: the seeds of the others are not known when the test is written.
+    """
+    whole = seeds(count)
+    return [whole[i : i + size] for i in range(0, len(whole), size)]
+
+
+def by_first_seed(block: range) -> str:
+    """Name a run after its first seed."""
+    return str(block.start)
