@@ -3,11 +3,13 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+import pytest
 
 from tests.support.tree import ROOT
 from trainer_kai.cli.documents import read_files
@@ -17,6 +19,7 @@ __all__ = [
     "FOLDER",
     "Case",
     "all_cases",
+    "check_all",
     "faults",
     "names_of",
     "read_case",
@@ -64,6 +67,19 @@ class Case:
 def all_cases() -> tuple[Case, ...]:
     """Read the cases of every file, once in a process; the objects are not to be changed."""
     return tuple(map(read_case, sorted(FOLDER.glob("*.yaml"))))
+
+
+def check_all(judge: Callable[[Case], Iterable[str]]) -> None:
+    """Fail with every fault that *judge* finds in some case, a line each."""
+    lines: list[str] = []
+    for case in all_cases():
+        try:
+            lines += (f"{case.name}: {fault}" for fault in judge(case))
+        except Exception as error:
+            error.add_note(f"in the case {case.name}")
+            raise
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 def read_case(path: Path) -> Case:
