@@ -1,7 +1,7 @@
 """Break the product in small ways and count the breaks that its tests notice: `make mutants`.
 
 mutmut makes the mutants and runs, for each one, the tests that reach the changed function, the
-fastest first, until one fails. Here are the choice of modules, tests and mutants, and the report.
+fastest first, until one fails. Here are the choice of modules and mutants, and the report.
 Everything happens in a temporary copy of the checkout.
 """
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,33 +24,13 @@ from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.utils.format_utils import get_mutant_name
 
+from tests.mutants.table import ENVIRONMENT, LEFT_OUT, tests_of
 from tests.support.tree import ROOT, project_files
 
 PRODUCT: Final = ("scheduler", "trainer_kai", "webhook")
 
-# A room is tested by its folder below tests/; the scheduler's core also by what plans with it.
-_REFERENCE: Final = "tests/scheduler/reference"
-_PLANS: Final = (
-    "tests/scheduler/core",
-    "tests/scheduler/policies",
-    "tests/scheduler/cases/test_cases.py",
-    f"{_REFERENCE}/test_agreement.py",
-    f"{_REFERENCE}/test_moving.py",
-    f"{_REFERENCE}/test_promising.py",
-    f"{_REFERENCE}/test_taking.py",
-)
-TESTS: Final[Mapping[str, Sequence[str]]] = {
-    "scheduler/core": _PLANS,
-    "scheduler/policies": _PLANS,
-}
-# These take longer than all others together, and look at time and garbage.
-TOO_SLOW: Final = (
-    "tests/scheduler/core/test_properties.py::test_a_plan_leaves_no_garbage",
-    "tests/scheduler/core/test_reclaim.py::test_after_so_many_trials_nothing_is_taken",
-)
-# The same examples for every mutant, and fewer clusters than in `make unit`.
-ENVIRONMENT: Final = {"CI": "1", "PYTHONHASHSEED": "0", "TRAINER_KAI_SOAK_SEEDS": "60"}
-
+# The plugin keeps the time of a mutant; mutmut's own time-out is out of its way.
+_OPTIONS: Final = ("-p", "no:cacheprovider", "-p", "tests.mutants.limit")
 _SETTINGS: Final = """
 [tool.mutmut]
 source_paths = {product}
@@ -58,8 +38,8 @@ only_mutate = {modules}
 also_copy = {others}
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = {options}
-timeout_constant = 5.0
-timeout_multiplier = 2.0
+timeout_constant = 60.0
+timeout_multiplier = 15.0
 """
 
 _SURVIVED: Final = (0, 33)  # the tests are green, or no test reaches the function
@@ -71,9 +51,6 @@ def main(arguments: Sequence[str]) -> int:
     """Try a sample of the mutants of some modules; 0 whatever the tests notice."""
     given = _parsed(arguments)
     modules = _changed(given.base) if given.base else _below(given.room)
-    if not modules:
-        print("no module of the product is meant")
-        return 0
     with tempfile.TemporaryDirectory(prefix="trainer-kai-mutants-") as folder:
         copy = Path(folder)
         _copy(copy)
@@ -82,8 +59,9 @@ def main(arguments: Sequence[str]) -> int:
             every = [name for module in modules for name in _mutants(module)]
             sample = drawn(every, given.sample, given.seed)
             print(f"{len(sample)} of {len(every)} mutants, seed {given.seed}", flush=True)
-            seconds = _run(sample, given.workers)
-            _report(modules, sample, seconds)
+            if sample:
+                seconds = _run(sample, given.workers)
+                _report(modules, sample, seconds)
     return 0
 
 
@@ -93,14 +71,6 @@ def drawn(names: Iterable[str], size: int, seed: int) -> list[str]:
     So a change of one function leaves the sample of all others as it was.
     """
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:size]
-
-
-def tests_of(modules: Iterable[str]) -> list[str]:
-    """Return the tests of the rooms of some modules, each once."""
-    tests: dict[str, None] = {}
-    for room in dict.fromkeys(str(Path(module).parent) for module in modules):
-        tests |= dict.fromkeys(TESTS.get(room, (f"tests/{room}",)))
-    return list(tests)
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -150,7 +120,7 @@ def _copy(target: Path) -> None:
 def _configure(modules: Sequence[str], tests: Sequence[str]) -> None:
     """Write mutmut's settings into the copy."""
     others = [it.name for it in sorted(Path().iterdir()) if it.name not in PRODUCT]
-    options = ["-p", "no:cacheprovider", *(f"--deselect={test}" for test in TOO_SLOW)]
+    options = [*_OPTIONS, *(f"--deselect={test}" for test in LEFT_OUT)]
     text = _SETTINGS.format(
         product=list(PRODUCT), modules=list(modules), others=others, tests=tests, options=options
     )

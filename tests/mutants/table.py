@@ -1,0 +1,44 @@
+"""Which tests are run on the mutants of which room, and how."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+__all__ = ["ENVIRONMENT", "LEFT_OUT", "TESTS", "tests_of"]
+
+# A room is tested by its folder below tests/; the scheduler's core also by what plans with it.
+_REFERENCE: Final = "tests/scheduler/reference"
+_PLANS: Final = (
+    "tests/scheduler/core",
+    "tests/scheduler/policies",
+    "tests/scheduler/cases/test_cases.py",
+    f"{_REFERENCE}/test_agreement.py",
+    f"{_REFERENCE}/test_moving.py",
+    f"{_REFERENCE}/test_promising.py",
+    f"{_REFERENCE}/test_taking.py",
+)
+TESTS: Final[Mapping[str, Sequence[str]]] = {
+    "scheduler/core": _PLANS,
+    "scheduler/policies": _PLANS,
+}
+_POLICY: Final = "tests/trainer_kai/policy"
+LEFT_OUT: Final = (
+    # of these two each takes longer than most files
+    "tests/scheduler/core/test_properties.py::test_a_plan_leaves_no_garbage",
+    "tests/scheduler/core/test_reclaim.py::test_after_so_many_trials_nothing_is_taken",
+    # these count instructions, and mutmut adds some to every call
+    f"{_POLICY}/lint/test_nodes.py::test_a_node_that_says_the_same_again_costs_nothing",
+    f"{_POLICY}/lint/test_work.py::test_a_moment_for_each",
+    f"{_POLICY}/test_expand.py::test_ports_are_not_compared_each_with_each",
+    f"{_POLICY}/test_units.py::test_as_many_as_are_planned_take_a_moment",
+)
+# The same examples for every mutant, and fewer clusters than in `make unit`.
+ENVIRONMENT: Final = {"CI": "1", "PYTHONHASHSEED": "0", "TRAINER_KAI_SOAK_SEEDS": "60"}
+
+
+def tests_of(modules: Iterable[str]) -> list[str]:
+    """Return the tests of the rooms of some modules, each once."""
+    tests: dict[str, None] = {}
+    for room in dict.fromkeys(str(Path(module).parent) for module in modules):
+        tests |= dict.fromkeys(TESTS.get(room, (f"tests/{room}",)))
+    return list(tests)
