@@ -10,6 +10,7 @@ from typing import Final
 
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from e2e.conftest import make_namespace, next_name
 from tests.support.tree import ROOT
 
 _README: Final = ROOT / "trainer_kai" / "kube" / "README.md"
@@ -18,28 +19,30 @@ _PATIENCE_S: Final = 60.0
 
 async def test_the_example_prints_every_change_once(worn_cluster: Cluster, tmp_path: Path) -> None:
     """Pods are made, changed and deleted before and after the API server is killed."""
+    room = next_name()
+    await make_namespace(worn_cluster, room)
     program = tmp_path / "example.py"
     program.write_text(_example())
     async with _running(program, worn_cluster.kubeconfig) as printed:
         await _until(printed, "synced")
-        await _make(worn_cluster, "a", "b")
+        await _make(worn_cluster, room, "a", "b")
         labels = {"metadata": {"labels": {"k": "v"}}}
-        await worn_cluster.api.merge(resources.PODS, "default", "a", labels)
-        await _until(printed, "modified default/a")
+        await worn_cluster.api.merge(resources.PODS, room, "a", labels)
+        await _until(printed, f"modified {room}/a")
 
         await worn_cluster.restart_api_server()
-        await _make(worn_cluster, "c")
-        await _until(printed, "added default/c")
-        await worn_cluster.api.delete(resources.PODS, "default", "b")
-        await _until(printed, "deleted default/b")
+        await _make(worn_cluster, room, "c")
+        await _until(printed, f"added {room}/c")
+        await worn_cluster.api.delete(resources.PODS, room, "b")
+        await _until(printed, f"deleted {room}/b")
 
-        assert [line for line in printed if line != "synced"] == [
-            "added default/a",
-            "added default/b",
-            "modified default/a",
-            "added default/c",
-            "modified default/b",  # marked for deletion, and then deleted
-            "deleted default/b",
+        assert [line for line in printed if f" {room}/" in line] == [
+            f"added {room}/a",
+            f"added {room}/b",
+            f"modified {room}/a",
+            f"added {room}/c",
+            f"modified {room}/b",  # marked for deletion, and then deleted
+            f"deleted {room}/b",
         ]
 
 
@@ -80,13 +83,13 @@ async def _until(printed: list[str], line: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _make(cluster: Cluster, *names: str) -> None:
+async def _make(cluster: Cluster, room: str, *names: str) -> None:
     for name in names:
         await cluster.api.create(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"namespace": "default", "name": name},
+                "metadata": {"namespace": room, "name": name},
                 "spec": {
                     "schedulerName": "nobody",
                     "containers": [{"name": "main", "image": "none"}],

@@ -24,8 +24,8 @@ def _is_expected(event: Obj) -> bool:
     """Say whether an event is Trainer's while we are away, or of what is not ours."""
     if event["regarding"]["kind"] == "PersistentVolumeClaim":
         return True  # KWOK has no volumes
-    if event["reason"] == "JobCreationFailed":  # JobSet looks into a cache that may be stale
-        return "already exists" in event["note"]
+    if event["reason"] in ("JobCreationFailed", "FailedToCreateEndpoint"):
+        return "already exists" in event["note"]  # their controllers' caches may be stale
     return bool(event["reason"] == "TrainJobResourcesCreationFailed")
 
 

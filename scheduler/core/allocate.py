@@ -98,17 +98,13 @@ class Allocation:
                 return
             is_last = True
 
-    def look(self, max_units: int | None) -> None:
+    def look(self) -> None:
         """Say of each unit that waits why there is no room for it; none is given any.
 
         For a plan that does not allocate: all units stay as they are, and who would find room
         takes nothing from others.
         """
         for row in list(self._line_up()):
-            if self._is_spent(max_units):
-                self.untried += 1
-                continue
-            self._attempts += 1
             checkpoint = self.ledger.checkpoint
             if self._room(row, is_final=True) is not None:
                 self.ledger.roll_back(checkpoint)

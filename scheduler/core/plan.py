@@ -53,7 +53,7 @@ def plan(
     allocation = Allocation(snapshot, policies, due)
     displacement = Displacement(allocation, limits.evictable_gpus)
     if "allocate" not in policies.actions:
-        allocation.look(limits.max_units)
+        allocation.look()
     for action in policies.actions:
         if action == "allocate":
             allocation.run()

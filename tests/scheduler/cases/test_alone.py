@@ -2,22 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 
 from tests.scheduler.cases.test_cases import options_of
-from tests.support.cases import Case, case_files, read_case
+from tests.support.cases import Case, all_cases
 from trainer_kai.cli.simulation import simulate
 
 _PLACED = ("binds", "nominations", "reservations")
-
-
-@cache
-def cases() -> tuple[Case, ...]:
-    """Read all cases, once."""
-    return tuple(map(read_case, case_files()))
 
 
 def first_cycle(case: Case, *actions: str) -> dict[str, Any]:
@@ -29,7 +22,7 @@ def first_cycle(case: Case, *actions: str) -> dict[str, Any]:
 
 def cases_without_binds(action: str) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Yield the cases in which an action evicts and allocate places nothing, and the first plan."""
-    for case in cases():
+    for case in all_cases():
         if action not in str(case.expect.get("evictions", "")):
             continue
         alone = first_cycle(case, "allocate")

@@ -358,7 +358,7 @@ def test_what_is_not_to_be_done_is_not_done() -> None:
     policies = choose(Choice(actions={"allocate": False}))
     got = plan(Site(EIGHT, [G(1), G(1, bar=BARRED), G(9), G(8)]).snapshot(), policies)
     assert told(got) == ["1 QueueMissing", "2 NoCapacity"]
-    assert (got.decisions, got.stats.attempts) == ((), 3)
+    assert got.decisions == ()
     assert got.fair_share[:, Kind.GPU].tolist() == [8000]
 
 
