@@ -196,7 +196,10 @@ class Cycle:
         """Say once what is left aside, where no verdict says it, or counts otherwise."""
         faults = {(it.counts, it.message) for it in strays if it.counts or not it.group.namespace}
         for counts, message in sorted(faults - self._faults):
-            self._log.warning("counts otherwise" if counts else "left aside", what=message)
+            if counts:
+                self._log.warning("counts otherwise", what=message)
+            else:
+                self._log.warning("left aside", what=message)
         self._faults = faults
 
     def _assumed(self, orders: Orders) -> list[UnitOrders]:
