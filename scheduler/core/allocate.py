@@ -5,7 +5,7 @@ in which nobody gets anything: then nothing has changed since anybody's last tur
 of it is true of the end.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from scheduler.core.chunks import (
@@ -62,6 +62,7 @@ class Allocation:
 
     def __init__(self, snapshot: Snapshot, policies: Policies, due: Floats) -> None:
         self.admissions: Final[list[Admission]] = []
+        self._unbound = 0  # of them, the first so many are not carried out
         self.rejections: Final[dict[int, Rejection]] = {}
         self.snapshot: Final = snapshot
         self.policies: Final = policies
@@ -99,15 +100,19 @@ class Allocation:
             is_last = True
 
     def look(self) -> None:
-        """Say of each unit that waits why there is no room for it; none is given any.
+        """Give room as `run` does, and carry none of it out: for a plan that does not allocate.
 
-        For a plan that does not allocate: all units stay as they are, and who would find room
-        takes nothing from others.
+        A unit that there is room for keeps it from others, is not bound, and takes nothing.
         """
-        for row in list(self._line_up()):
-            checkpoint = self.ledger.checkpoint
-            if self._room(row, is_final=True) is not None:
-                self.ledger.roll_back(checkpoint)
+        self.run()
+        self._unbound = len(self.admissions)
+        for one in self.admissions:
+            self.rejections.pop(one.unit, None)
+
+    @property
+    def decided(self) -> Sequence[Admission]:
+        """Return the admissions that are to be carried out."""
+        return self.admissions[self._unbound :]
 
     def turns(
         self, rows: Iterable[int], lateness: Callable[[int, int], int] | None = None
@@ -175,7 +180,7 @@ class Allocation:
 
     def stats(self) -> Stats:
         """Return what was done."""
-        return Stats(len(self.admissions), len(self.rejections))
+        return Stats(len(self.decided), len(self.rejections))
 
     def _line_up(self) -> Iterator[int]:
         """Yield every unit that can be tried; say why others cannot."""

@@ -61,7 +61,7 @@ def plan(
             _TAKES[action](displacement).run()
         passed(action)
     return Plan(
-        decisions=tuple(allocation.admissions),
+        decisions=tuple(allocation.decided),
         rejections=tuple(
             displacement.vain.told(it) for _, it in sorted(allocation.rejections.items())
         ),

@@ -41,9 +41,18 @@ class Bars:
     def of_growth(self, gang: Gang) -> Bar | None:
         """Return what is in the way of more than a gang needs that has begun.
 
-        What it has it keeps, whatever becomes of its permission: it may be made whole again.
+        What it has it keeps, whatever becomes of its permission or of the topology it requires:
+        it may be made whole again.
         """
-        return self._permit(gang) if _has_begun(gang) else None
+        return _worst(self._of_start(gang)) if _has_begun(gang) else None
+
+    def _of_start(self, gang: Gang) -> Iterator[Bar]:
+        """Yield what is in the way of the start of a gang, and later of more than it needs."""
+        permit = self._permit(gang)
+        if permit is not None:
+            yield permit
+        if gang.topology_bar is not None:
+            yield gang.topology_bar
 
     def _permit(self, gang: Gang) -> Bar | None:
         if gang.group is None:
@@ -62,11 +71,8 @@ class Bars:
         queue = view.queues.bar(view.standings.of_gang(gang).queue)
         if queue is not None:
             yield queue
-        permit = None if _has_begun(gang) else self._permit(gang)
-        if permit is not None:
-            yield permit
-        if gang.topology_bar is not None:
-            yield gang.topology_bar
+        if not _has_begun(gang):
+            yield from self._of_start(gang)
         yield from self._after(gang)
         kins, roll = view.roll.kins, view.roll
         waiting = [

@@ -59,8 +59,8 @@ class Options:
 _DEFAULTS: Final = Options()
 _NEVER: Final = ": never runs: "
 _NO_BINDS: Final = (
-    "without the action allocate nothing is bound: a unit that there is room for waits, and"
-    " takes nothing from others"
+    "without the action allocate a unit that there is room for is not bound, and takes nothing"
+    " from others"
 )
 
 

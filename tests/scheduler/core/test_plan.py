@@ -354,10 +354,10 @@ def test_what_was_done_is_counted() -> None:
 
 
 def test_what_is_not_to_be_done_is_not_done() -> None:
-    """Without allocation nothing is placed; it is told who would not have been."""
+    """Without allocate a unit that has room is not bound, and keeps its room from the others."""
     policies = choose(Choice(actions={"allocate": False}))
     got = plan(Site(EIGHT, [G(1), G(1, bar=BARRED), G(9), G(8)]).snapshot(), policies)
-    assert told(got) == ["1 QueueMissing", "2 NoCapacity"]
+    assert told(got) == ["1 QueueMissing", "2 NoCapacity", "3 NoCapacity"]
     assert got.decisions == ()
     assert got.fair_share[:, Kind.GPU].tolist() == [8000]
 

@@ -317,14 +317,18 @@ def test_pods_of_groups_that_are_left_to_others_are_told(terminal: Terminal) -> 
     ]
 
 
-def test_without_allocate_it_is_said_that_nothing_is_bound(terminal: Terminal) -> None:
+def test_without_allocate_simulate_says_that_units_with_room_are_not_bound(
+    terminal: Terminal,
+) -> None:
     """A unit that there is room for has no verdict then."""
     file = terminal.write("a.yaml", *SITE, group("z", 1), pod("z-0", "z"))
 
     code, _, err = terminal.run("-f", file, "--actions", "reclaim")
 
     assert code == 0
-    assert err.startswith("trainer-kai: without the action allocate nothing is bound")
+    assert err.startswith(
+        "trainer-kai: without the action allocate a unit that there is room for is not"
+    )
     assert terminal.run("-f", file, "--actions", "allocate,reclaim")[2] == ""
 
 
