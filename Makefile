@@ -14,7 +14,7 @@ SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml
 
 .DEFAULT_GOAL := help
 .PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
-.PHONY: durations lock clean help
+.PHONY: chain durations lock clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -29,8 +29,7 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 	@chmod +x .venv/bin/trainer-kai
 	@touch $@
 
-demo: setup ## a real control plane on this machine, and what TrainJobs do on it; HOLD=1 stays
-	$(PY) -m e2e.cluster build
+demo: chain ## a real control plane on this machine, and what TrainJobs do on it; HOLD=1 stays
 	$(PY) -m e2e.demo $(if $(HOLD),--hold)
 
 test: unit e2e ## every test: builds the real chain the first time, which takes minutes
@@ -38,8 +37,10 @@ test: unit e2e ## every test: builds the real chain the first time, which takes 
 unit: setup ## the tests that need no cluster
 	$(PYTEST) $(UNIT)
 
-e2e: setup ## the tests on the real chain
+chain: setup ## build the programs of the real chain, once: five minutes and more
 	$(PY) -m e2e.cluster build
+
+e2e: chain ## the tests on the real chain
 	$(PYTEST) $(E2E)
 	$(PYTEST) $(SERIAL)
 
@@ -62,23 +63,19 @@ soak: setup ## the unit tests with TIMES as much drawn by lot (10), from the see
 	TRAINER_KAI_SOAK=$(or $(TIMES),10) TRAINER_KAI_SOAK_BASE=$(or $(SEED),0) \
 	  $(PYTEST) tests -n 2 --dist worksteal --timeout 3600
 
-soak-e2e: setup ## kills, crashes and TrainJobs drawn by lot at full size, for MINUTES (20), from SEED (7) on
-	$(PY) -m e2e.cluster build
+soak-e2e: chain ## kills, crashes and TrainJobs drawn by lot at full size, for MINUTES (20), from SEED (7) on
 	$(PY) -m e2e.soak --minutes $(or $(MINUTES),20) --seed $(or $(SEED),7)
 
 fuzz: setup ## recorded reviews, broken at random, at a real webhook for a minute
 	$(PY) -m tests.webhook.fuzz --seconds 60
 
-bench: setup ## figures, each with a lower bound taken in the same run
-	$(PY) -m e2e.cluster build
+bench: chain ## figures, each with a lower bound taken in the same run
 	$(PY) -m benchmarks
 
-bench-chain: setup ## from created to bound on the real chain, kube-scheduler beside us
-	$(PY) -m e2e.cluster build
+bench-chain: chain ## from created to bound on the real chain, kube-scheduler beside us
 	$(PY) -m benchmarks scheduled arrive
 
-fixtures: setup ## record the JobSets that Trainer builds into tests/fixtures
-	$(PY) -m e2e.cluster build
+fixtures: chain ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.chain.record
 
 tables: setup ## write the generated tables of the READMEs, and what the doctor knows of the manifests

@@ -1,7 +1,6 @@
 """What the tests on the real chain share: one cluster for those that do it no harm."""
 
 import itertools
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,6 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.furnish import CACHE_INITIALIZER
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
 from tests.support import durations
-from tests.support.tree import ROOT
 
 _NUMBERS = itertools.count(1)
 _FAILED = pytest.StashKey[bool]()
@@ -53,13 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _longest_chain_first(items: list[pytest.Item]) -> None:
     """Sort the tests so that no long chain begins when all others are done; in it nothing moves."""
-    seconds = durations.read()
-    files = [str(item.path.relative_to(ROOT)) for item in items]
-    tests = Counter(files)
-    chains: defaultdict[str, float] = defaultdict(float)
-    for item, file in zip(items, files, strict=True):
-        chains[_chain_of(item)] += seconds.get(("e2e", file), 0.0) / tests[file]
-    items.sort(key=lambda item: (-chains[_chain_of(item)], _chain_of(item)))
+    seconds = durations.by_chain(durations.read())["e2e"]
+    items.sort(key=lambda item: (-seconds.get(_chain_of(item), 0.0), _chain_of(item)))
 
 
 def _chain_of(item: pytest.Item) -> str:
@@ -69,7 +62,7 @@ def _chain_of(item: pytest.Item) -> str:
         if name in fixtures:
             return name
     if _OWN.intersection(fixtures):
-        return item.nodeid
+        return item.name.partition("[")[0]
     folder = item.path.parent.name
     return f"cluster-{folder}" if "cluster" in fixtures else f"{folder}/{item.path.stem}"
 

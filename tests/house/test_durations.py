@@ -1,24 +1,32 @@
 """The whole run stays within its budget, and every test file is part of the reckoning."""
 
-from tests.support.durations import BUDGET_S, WORKERS, all_test_files, makespan, read
+from tests.support.durations import (
+    BUDGET_S,
+    WORKERS,
+    all_test_files,
+    by_chain,
+    makespan,
+    read,
+)
 
 
 def test_every_test_file_has_a_row() -> None:
     """A new file costs time: `make durations` after `make test` writes its row."""
-    assert {file for _, file in read()} == all_test_files()
+    assert {row.file for row in read()} == all_test_files()
 
 
 def test_the_whole_run_stays_within_its_budget() -> None:
     """What does not fit goes into the soak, or takes the place of another test."""
-    by_stage: dict[str, list[float]] = {stage: [] for stage in WORKERS}
-    for (stage, _), seconds in read().items():
-        by_stage[stage].append(seconds)
-    spans = {stage: makespan(rows, WORKERS[stage]) for stage, rows in by_stage.items()}
+    spans = {
+        stage: makespan(chains.values(), WORKERS[stage])
+        for stage, chains in by_chain(read()).items()
+    }
 
+    assert min(spans.values()) > 0
     assert sum(spans.values()) <= BUDGET_S, spans
 
 
-def test_the_longest_files_are_spread_over_the_workers() -> None:
-    """Three files on two workers: the longest alone, the others one after the other."""
+def test_the_longest_chains_are_spread_over_the_workers() -> None:
+    """The longest alone, the others one after the other."""
     assert makespan([10.0, 4.0, 5.0], 2) == 10.0
     assert makespan([4.0, 5.0, 10.0, 10.0], 2) == 15.0

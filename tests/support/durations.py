@@ -7,29 +7,45 @@ import csv
 import heapq
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from tests.support.tree import ROOT, project_files
 
-__all__ = ["BUDGET_S", "TABLE", "WORKERS", "all_test_files", "makespan", "read"]
+__all__ = ["BUDGET_S", "TABLE", "WORKERS", "Row", "all_test_files", "by_chain", "makespan", "read"]
 
 TABLE: Final = ROOT / "tests" / "durations.csv"
 REPORTS: Final = ROOT / ".reports"
 BUDGET_S: Final = 900.0  # `make test` on two cores, once its programs are built
 WORKERS: Final = {"unit": 2, "e2e": 3, "serial": 1}  # as in the Makefile
-_HEADING: Final = ("stage", "file", "seconds")
+_HEADING: Final = ("stage", "chain", "file", "seconds")
 
 
-def read(table: Path = TABLE) -> Mapping[tuple[str, str], float]:
-    """Return the seconds of each file in each stage in which it has tests."""
+class Row(NamedTuple):
+    """What the tests of one file take that run on one chain; on none the chain is the file."""
+
+    stage: str
+    chain: str
+    file: str
+    seconds: float
+
+
+def read(table: Path = TABLE) -> tuple[Row, ...]:
+    """Return all rows."""
     with table.open(newline="") as rows:
-        return {
-            (row["stage"], row["file"]): float(row["seconds"])
-            for row in csv.DictReader(rows, strict=True)
-        }
+        found = csv.reader(rows, strict=True)
+        next(found)
+        return tuple(Row(stage, chain, file, float(s)) for stage, chain, file, s in found)
+
+
+def by_chain(rows: Iterable[Row]) -> Mapping[str, Mapping[str, float]]:
+    """Add up the seconds of each chain in each stage: its tests run one after the other."""
+    found: dict[str, defaultdict[str, float]] = {it: defaultdict(float) for it in WORKERS}
+    for row in rows:
+        found[row.stage][row.chain] += row.seconds
+    return found
 
 
 def all_test_files() -> frozenset[str]:
@@ -41,22 +57,24 @@ def all_test_files() -> frozenset[str]:
 
 
 def makespan(seconds: Iterable[float], workers: int) -> float:
-    """Return when the last worker is done if each takes the longest file that is left."""
+    """Return when the last worker is done if each takes the longest that is left."""
     busy_until = [0.0] * workers
     for one in sorted(seconds, reverse=True):
         heapq.heapreplace(busy_until, busy_until[0] + one)
     return max(busy_until)
 
 
-def _measured(report: Path) -> Mapping[str, float]:
-    """Add up what a report says of each file, set-up and tear-down included."""
-    found: defaultdict[str, float] = defaultdict(float)
+def _measured(stage: str, report: Path) -> Iterator[Row]:
+    """Add up what a report says of each file and chain, set-up and tear-down included."""
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for case in ET.parse(report).iter("testcase"):
         parts = case.get("classname", "").split(".")
         while parts and not (file := Path(*parts).with_suffix(".py")).is_file():
             parts.pop()  # a class in a file
-        found[str(file)] += float(case.get("time", "0"))
-    return found
+        _, is_named, chain = case.get("name", "").rpartition("@")  # as e2e/conftest.py names it
+        key = chain.removesuffix("]") if is_named and stage == "e2e" else str(file)
+        found[key, str(file)] += float(case.get("time", "0"))
+    return (Row(stage, *key, round(seconds, 1)) for key, seconds in sorted(found.items()))
 
 
 def main() -> int:
@@ -70,8 +88,7 @@ def main() -> int:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(_HEADING)
         for stage, report in reports.items():
-            measured = sorted(_measured(report).items())
-            rows.writerows((stage, name, f"{seconds:.1f}") for name, seconds in measured)
+            rows.writerows(_measured(stage, report))
     return 0
 
 

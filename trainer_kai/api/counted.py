@@ -1,7 +1,9 @@
 """What counts where KAI's CRD admits a value without a meaning, and what to tell of it.
 
-KAI checks neither signs nor durations. One such value must not make its queue or group unusable: it
-counts as the nearest one that has a meaning, as in KAI where that is known.
+KAI checks neither signs nor durations. One such value must not make its queue or group unusable, so
+it counts as what its author most likely meant: any number below 0 in a quota or a limit as -1, "no
+bound", and in a weight as 1, the default. KAI itself reads weights below 0, and limits of GPU and
+CPU below -1, as "nothing".
 """
 
 from collections.abc import Iterator

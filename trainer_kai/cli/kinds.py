@@ -75,8 +75,8 @@ __all__ = [
     "faults_of",
     "is_nameless",
     "named",
+    "queue_remarks",
     "seconds",
-    "unread_names",
 ]
 
 Faults = Iterator[FieldError]
@@ -336,7 +336,7 @@ def _jobset(jobset: JobSet) -> Faults:
     yield from _misspelt(jobset.metadata, READ)
 
 
-def unread_names(queue: Queue) -> Faults:
+def queue_remarks(queue: Queue) -> Faults:
     """Tell what nobody reads of a queue, and what counts otherwise: else the scheduler does."""
     yield from _misspelt(queue.metadata, QUEUE_NAMES)
     for it in counted_queue(queue.spec)[1]:

@@ -31,7 +31,7 @@ from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.documents import Document, read, read_files
 from trainer_kai.cli.fields import Remarks
-from trainer_kai.cli.kinds import KINDS, faults_of, named, unread_names
+from trainer_kai.cli.kinds import KINDS, faults_of, named, queue_remarks
 from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
 from trainer_kai.cli.table import table
 from trainer_kai.cli.unread import unread_files
@@ -166,7 +166,7 @@ def _wrong(kind: tuple[str, str], it: Any) -> Iterator[FieldError]:
     faults = faults_of(kind, it)
     yield from (one for one in faults if not (is_planned and isinstance(one, Unmet)))
     if isinstance(it, Queue):
-        yield from unread_names(it)
+        yield from queue_remarks(it)
 
 
 def _add(given: _Given, kind: str, it: Any) -> None:

@@ -36,7 +36,7 @@ def test_who_is_patient_asks_for_a_node_as_anybody(limit: int, marked: int) -> N
 
 
 def test_a_required_topology_asks_for_no_node() -> None:
-    """No node would help as long as it is not supported; the group is told."""
+    """No node would help as long as it is not supported; the group says so."""
     near = {"topology": "dc", "requiredTopologyLevel": "rack"}
     found = encoded(node("a", gpu=2), group("g", topologyConstraint=near), pod("p", "g"))
     made = plan(found.snapshot, choose(Choice()))

@@ -1,4 +1,4 @@
-"""Whatever KAI's CRD admits counts as something; what counts otherwise than written is told."""
+"""Whatever KAI's CRD admits counts as something, with a warning where not as written."""
 
 from decimal import Decimal
 from typing import Any
@@ -39,7 +39,7 @@ def counts(field: str, number: int) -> QueueSpec:
     return QueueSpec(resources=QueueResources(gpu=share))
 
 
-# a queue's spec -> as it counts, and what is told
+# a queue's spec -> as it counts, and its warnings
 QUEUES: list[Case[Obj, tuple[QueueSpec, list[str]]]] = [
     Case(
         "a weight of -1 is 1",
@@ -115,7 +115,7 @@ def test_any_number_and_text_counts(numbers: tuple[float, float, float], text: s
 
 
 def test_durations_of_a_group() -> None:
-    """Below zero they mean something there; what is none is told."""
+    """Below zero they mean something there; a value that is none gives a warning."""
     group = decode(PodGroup, encode({
         "metadata": {"name": "g"},
         "spec": {"preemptionDelay": "-1m", "stalenessGracePeriod": "a minute"},

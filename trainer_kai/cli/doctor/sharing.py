@@ -49,7 +49,11 @@ def check_queues(facts: Facts) -> Iterator[Finding]:
             "parents that exist, and no circle: until then these take nobody",
         )
     if otherwise:
-        yield warning(check, listed(otherwise, 2), "values that count as they are written")
+        yield warning(
+            check,
+            listed(otherwise, 2),
+            "names that have a meaning, and values that count as they are written",
+        )
     above = [text for it in queues.values() for text in _above(it, queues)]
     inside = [text for it in queues.values() for text in _inside(it)]
     if above or inside:

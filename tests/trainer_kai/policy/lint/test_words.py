@@ -198,7 +198,7 @@ TO_COME = [
     ),
     Case("no level", named(annotations={TOPOLOGY: "racks"}), []),
     Case(
-        "whose groups somebody else makes",
+        "whose groups another program makes",
         named(annotations={**NEAR, "kai.scheduler/skip-podgrouper": "true"}),
         [],
     ),
@@ -207,7 +207,7 @@ TO_COME = [
 
 @pytest.mark.parametrize("case", TO_COME, ids=ids)
 def test_topologies_are_to_come(case: Case[JobSet, list[str]]) -> None:
-    """Our scheduler keeps those waiting that require one; KAI does what they ask for."""
+    """A group that requires a topology waits under our scheduler; KAI does what it asks for."""
     assert told(case.given, RULES) == case.want
     assert told(case.given, EXTERNAL) == []
 
