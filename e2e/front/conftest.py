@@ -40,6 +40,17 @@ async def front(
             shared.cluster.keep_logs()
 
 
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def worn_front(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Front]:
+    """Return such a chain to do it harm; each test starts again what it killed."""
+    async with front_on("test-worn-front", tmp_path_factory.mktemp("worn")) as worn:
+        yield worn
+        if failed(request.config):
+            worn.cluster.keep_logs()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def own_front(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Front]:
     """Return such a chain of the test's own, to do it harm; its mode may be a parameter."""

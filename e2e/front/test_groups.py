@@ -9,7 +9,7 @@ from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj
 from e2e.cluster.stages import FAIL_SECONDS
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
-from e2e.conftest import make_namespace
+from e2e.conftest import make_namespace, next_name
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import GROUP, LEAF, QUEUE, Front, carry, groups_in, pods_in, shape
 
@@ -140,22 +140,22 @@ async def test_a_part_without_replicas_is_left_out(front: Front, room: str) -> N
     assert [shape(group) for group in seen.of(PODGROUPS)] == ["2 node"]
 
 
-async def test_deletion_needs_nobody_of_us(own_front: Front) -> None:
+async def test_deletion_needs_nobody_of_us(worn_front: Front) -> None:
     """With all our processes dead a TrainJob is deleted as without us, in all three ways."""
-    api = own_front.cluster.api
+    api = worn_front.cluster.api
     ways = ("Foreground", "Background", "Orphan")
     async with AsyncExitStack() as stack:
         rooms = {}
         for how in ways:
-            await make_namespace(own_front.cluster, how.lower())
-            seen = _seen(own_front.cluster, how.lower())
+            await make_namespace(worn_front.cluster, how.lower())
+            seen = _seen(worn_front.cluster, how.lower())
             rooms[how] = await stack.enter_async_context(seen)
             job = Submission("job", "deepspeed-distributed", how.lower(), 3)
             await api.create(job.trainjob())
         for seen in rooms.values():
             await seen.until(lambda state: _are_assigned(state, 2), "two pods are in a group")
-        await own_front.webhook.kill()
-        await own_front.podgrouper.kill()
+        await worn_front.webhook.kill()
+        await worn_front.podgrouper.kill()
         for how in ways:
             path = TRAINJOBS.path(how.lower(), "job")
             await api.request("DELETE", path, {"propagationPolicy": how})
@@ -165,33 +165,34 @@ async def test_deletion_needs_nobody_of_us(own_front: Front) -> None:
 
     kept = {how: [len(seen.of(it)) for it in _MADE] for how, seen in rooms.items()}
     assert kept == {"Foreground": [0, 0, 0], "Background": [0, 0, 0], "Orphan": [1, 2, 1]}
-    await own_front.webhook.start()
-    await own_front.podgrouper.start()
+    await worn_front.webhook.start()
+    await worn_front.podgrouper.start()
 
 
-async def test_pods_made_without_admission_are_assigned(own_front: Front) -> None:
+async def test_pods_made_without_admission_are_assigned(worn_front: Front) -> None:
     """While the webhook is dead pods are made all the same; the podgrouper assigns ours.
 
     Forged ones are not, though they carry all our labels: without an owner, with a Job of somebody
     else, or with the very Job, which does not take them for its own.
     """
-    cluster = own_front.cluster
-    job = Submission("job", "deepspeed-distributed", "default", 3)
-    async with _seen(cluster, "default") as seen:
+    cluster, room = worn_front.cluster, next_name()
+    await make_namespace(cluster, room)
+    job = Submission("job", "deepspeed-distributed", room, 3)
+    async with _seen(cluster, room) as seen:
         await cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_assigned(state, 2), "the first pods are in the group")
-        await own_front.webhook.kill()
+        await worn_front.webhook.kill()
         real = seen.of(PODS)[0]
-        idle = _controller(await cluster.api.create(_idle_job("default")))
+        idle = _controller(await cluster.api.create(_idle_job(room)))
         for owners in ([], [idle], real["metadata"]["ownerReferences"]):
-            await cluster.api.create(_forged(real, "default", owners))
+            await cluster.api.create(_forged(real, room, owners))
         await carry(cluster, seen, lambda state: any(map(_is_launcher, _assigned(state))))
     _check_never_assigned(seen)
     (group,) = seen.of(PODGROUPS)
     launcher = next(filter(_is_launcher, seen.of(PODS)))
     assert launcher["metadata"]["labels"][LEAF] == "launcher-replica-0"
     assert launcher["metadata"]["annotations"][GROUP] == group["metadata"]["name"]
-    await own_front.webhook.start()
+    await worn_front.webhook.start()
 
 
 def _seen(cluster: Cluster, namespace: str) -> Timeline:

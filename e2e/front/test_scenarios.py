@@ -9,6 +9,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, PODS, RUNTIMES, TRAINJOBS, Obj
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission
+from e2e.conftest import make_namespace, next_name
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import GROUP, QUEUE, Front, carry, finishing, groups_in, pods_in
 
@@ -98,18 +99,19 @@ async def test_a_jobset_that_is_made_again_has_groups_of_its_own(front: Front, r
             assert meta["annotations"][GROUP] == f"pg-job-{meta['labels'][_UID]}"
 
 
-async def test_without_history_nothing_is_doubled(own_front: Front) -> None:
+async def test_without_history_nothing_is_doubled(worn_front: Front) -> None:
     """After a compaction and a restart of the API server all watches begin anew; no group does."""
-    cluster = own_front.cluster
-    async with _seen(cluster, "default") as seen:
-        await cluster.api.create(Submission("before", "torch-distributed", num_nodes=2).trainjob())
+    cluster, room = worn_front.cluster, next_name()
+    await make_namespace(cluster, room)
+    async with _seen(cluster, room) as seen:
+        await cluster.api.create(Submission("before", "torch-distributed", room, 2).trainjob())
         await seen.until(lambda state: _are_in_groups(state, 2), "both pods are in their group")
     mark = await cluster.audit.mark()
     await cluster.forget_history()
     async with asyncio.timeout(60):
-        while not await _is_created(cluster, Submission("after", "torch-distributed", num_nodes=2)):
+        while not await _is_created(cluster, Submission("after", "torch-distributed", room, 2)):
             await asyncio.sleep(0.5)
-    async with _seen(cluster, "default") as seen:
+    async with _seen(cluster, room) as seen:
         await seen.until(lambda state: _are_in_groups(state, 4), "all pods are in their groups", 60)
 
     assert len(seen.of(PODGROUPS)) == 2
