@@ -214,10 +214,10 @@ def test_who_is_suspended_asks_for_nothing(
             f"p{i}",
             "g",
             meta=dict(
-                one.pop("meta", {}),
+                one.get("meta", {}),
                 ownerReferences=[{"apiVersion": "batch/v1", "kind": "Job", "controller": True}],
             ),
-            **one,
+            **{key: value for key, value in one.items() if key != "meta"},
         )
         for i, one in enumerate(case.given)
     ]
