@@ -221,6 +221,8 @@ def _own_cache(folder: Path) -> Iterator[None]:
 
 async def _start(*arguments: str, own_session: bool = False) -> asyncio.subprocess.Process:
     command = [sys.executable, "-m", "e2e.cluster", *arguments]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell runs us in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # or what we start ignores it
     return await asyncio.create_subprocess_exec(
         *tethered(command),
         stdout=asyncio.subprocess.PIPE,
