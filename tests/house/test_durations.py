@@ -9,10 +9,15 @@ from tests.support.durations import (
     read,
 )
 
+_HOW = "stage,chain,file,seconds by hand (without a chain its file), or `make test durations`"
+
 
 def test_every_test_file_has_a_row() -> None:
-    """A new file costs time: `make durations` after `make test` writes its row."""
-    assert {row.file for row in read()} == all_test_files()
+    """A new file costs time, and its row says how much."""
+    rows = {row.file for row in read()}
+
+    assert all_test_files() - rows == set(), f"add them to tests/durations.csv: {_HOW}"
+    assert rows - all_test_files() == set(), "these files are gone: delete their rows"
 
 
 def test_the_whole_run_stays_within_its_budget() -> None:

@@ -51,6 +51,10 @@ def main(arguments: Sequence[str]) -> int:
     """Try a sample of the mutants of some modules; 0 whatever the tests notice."""
     given = _parsed(arguments)
     modules = _changed(given.base) if given.base else _below(given.room)
+    if not modules:
+        where = f"changed since {given.base}" if given.base else f"is in {' '.join(given.room)}"
+        print(f"no module of {', '.join(PRODUCT)} {where}: there is nothing to break")
+        return 0 if given.base else 2
     with tempfile.TemporaryDirectory(prefix="trainer-kai-mutants-") as folder:
         copy = Path(folder)
         _copy(copy)
@@ -115,6 +119,8 @@ def _copy(target: Path) -> None:
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
+    # Tests that ask git which files there are find those of the copy.
+    subprocess.run(["git", "init", "--quiet"], cwd=target, check=True)
 
 
 def _configure(modules: Sequence[str], tests: Sequence[str]) -> None:
@@ -147,7 +153,7 @@ def _run(sample: Sequence[str], workers: int) -> float:
     )
     if done.returncode != 0:
         print(done.stdout[-4000:])
-        raise SystemExit("mutmut failed; without a mutant the tests must be green")
+        raise SystemExit("mutmut failed, see above: without a mutant the tests must be green")
     return time.monotonic() - began
 
 
@@ -159,14 +165,16 @@ def _report(modules: Iterable[str], sample: Sequence[str], seconds: float) -> No
         codes |= {name: data.exit_code_by_key[name] for name in data.exit_code_by_key}
     status = {name: _status(codes[name]) for name in sample}
     for name in sorted(name for name in sample if status[name] != "killed"):
-        print(f"\n{status[name]}: {name}")
+        print(f"\n{status[name]}: {name} (lines counted in the function)")
         changed = get_diff_for_mutant(name).splitlines()[2:]
         print("\n".join(line for line in changed if line.startswith(("+", "-", "@"))))
     counts = Counter(status.values())
     noticed = counts["killed"] + counts["timeout"]
     print("\n" + ", ".join(f"{word} {count}" for word, count in sorted(counts.items())), end="; ")
     print(f"total {len(sample)}: {noticed / len(sample):.1%} noticed (killed or timeout), ", end="")
-    print(f"{seconds / len(sample):.1f} s a mutant")
+    print(f"{seconds / len(sample):.1f} s a mutant, preparations included")
+    if noticed < len(sample):
+        print("what survived changes nothing that a test asserts: add the assertion, if it matters")
 
 
 def _status(code: int | None) -> str:

@@ -82,7 +82,7 @@ def main() -> int:
     reports = {stage: REPORTS / f"{stage}.xml" for stage in WORKERS}
     missing = [str(path.relative_to(ROOT)) for path in reports.values() if not path.exists()]
     if missing:
-        print(f"{', '.join(missing)} is missing: run `make test` first", file=sys.stderr)
+        print(f"{', '.join(missing)} not found: run `make test` first", file=sys.stderr)
         return 1
     with TABLE.open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
