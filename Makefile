@@ -60,7 +60,7 @@ mutants: setup ## break the code in small ways; BASE=HEAD~1 or ROOM=scheduler/co
 	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 soak: setup ## the unit tests with TIMES as much drawn by lot (10), from the seed SEED (0) on
-	TRAINER_KAI_SOAK=$(or $(TIMES),10) TRAINER_KAI_SOAK_BASE=$(or $(SEED),0) \
+	SOAK_TIMES=$(or $(TIMES),10) SOAK_SEED=$(or $(SEED),0) \
 	  $(PYTEST) tests -n 2 --dist worksteal --timeout 3600
 
 soak-e2e: chain ## kills, crashes and TrainJobs drawn by lot at full size, for MINUTES (20), from SEED (7) on

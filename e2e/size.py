@@ -8,8 +8,8 @@ from typing import Final
 
 __all__ = ["SEED", "size"]
 
-_IS_SOAK: Final = os.environ.get("TRAINER_KAI_SOAK", "1") != "1"
-SEED: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "7"))
+_IS_SOAK: Final = os.environ.get("SOAK_TIMES", "1") != "1"
+SEED: Final = int(os.environ.get("SOAK_SEED", "7"))
 
 
 def size(usual: int, full: int) -> int:

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _round(seed: int) -> int:
-    soak = {"TRAINER_KAI_SOAK": "10", "TRAINER_KAI_SOAK_BASE": str(seed)}
+    soak = {"SOAK_TIMES": "10", "SOAK_SEED": str(seed)}
     command = [sys.executable, "-m", "pytest", "e2e", *_TESTS]
     return subprocess.run(command, env=os.environ | soak, check=False).returncode
 

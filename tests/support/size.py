@@ -1,7 +1,8 @@
 """How many clusters, inputs and rounds the tests try that draw them by lot.
 
-The sizes that the tests name are those of `make unit`. `make soak` sets TRAINER_KAI_SOAK to say how
-many times as much is tried, and TRAINER_KAI_SOAK_BASE to say from which seed on.
+The sizes that the tests name are those of `make unit`. `make soak` sets SOAK_TIMES to say how many
+times as much is tried, and SOAK_SEED to say from which seed on. Their names do not begin with
+TRAINER_KAI_: our processes take such names for settings, and refuse those they do not know.
 """
 
 import os
@@ -9,8 +10,8 @@ from typing import Final
 
 __all__ = ["blocks", "by_first_seed", "examples", "seeds"]
 
-_TIMES: Final = int(os.environ.get("TRAINER_KAI_SOAK", "1"))
-_BASE: Final = int(os.environ.get("TRAINER_KAI_SOAK_BASE", "0"))
+_TIMES: Final = int(os.environ.get("SOAK_TIMES", "1"))
+_BASE: Final = int(os.environ.get("SOAK_SEED", "0"))
 
 
 def examples(count: int) -> int:
