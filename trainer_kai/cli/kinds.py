@@ -337,7 +337,7 @@ def _jobset(jobset: JobSet) -> Faults:
 
 
 def queue_remarks(queue: Queue) -> Faults:
-    """Tell what nobody reads of a queue, and what counts otherwise: else the scheduler does."""
+    """Yield the misspelt names of a queue, and the values that count otherwise."""
     yield from _misspelt(queue.metadata, QUEUE_NAMES)
     for it in counted_queue(queue.spec)[1]:
         yield Unmet(it.path, it.message)

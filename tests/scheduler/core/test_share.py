@@ -39,7 +39,7 @@ DIVISIONS: dict[str, tuple[float, list[Q], list[float]]] = {
     "a limit leaves something over": (15, [Q(2, 2, 6, limit=6), Q(2, 2, 6)], [6, 6]),
     "enough for all": (12, TWO, [6, 6]),
     "what is left goes by weight": (8, [Q(2, 1, 6), Q(2, 3, 6)], [3, 5]),
-    "nobody gets more than its limit": (12, [Q(2, 2, 6, limit=5), Q(2, 2, 6)], [5, 6]),
+    "no queue gets more than its limit": (12, [Q(2, 2, 6, limit=5), Q(2, 2, 6)], [5, 6]),
     "the larger rest wins": (11, [Q(2, 1, 10), Q(2, 4, 10)], [3, 8]),
     "of equal rests the older wins": (11, TWO, [6, 5]),
     "priority before weight": (6, [Q(2, 100, 6, priority=1), Q(2, 1, 6, priority=2)], [2, 4]),
@@ -49,7 +49,7 @@ DIVISIONS: dict[str, tuple[float, list[Q], list[float]]] = {
     "no more than is wanted of a quota": (10, [Q(8, 1, 3), Q(0, 1, 20)], [3, 7]),
     "a quota without bound is all": (10, [Q(UNBOUND, 1, 7), Q(0, 1, 20)], [7, 3]),
     "no weight, nothing beyond the quota": (10, [Q(2, 0, 9), Q(2, 1, 5)], [2, 5]),
-    "nobody has weight": (10, [Q(2, 0, 9), Q(2, 0, 9)], [2, 2]),
+    "no queue has weight": (10, [Q(2, 0, 9), Q(2, 0, 9)], [2, 2]),
     "content ones leave their offer to others": (
         12,
         [Q(0, 1, 1), Q(0, 1, 9), Q(0, 1, 9)],

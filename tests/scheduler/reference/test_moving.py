@@ -1,4 +1,4 @@
-"""Who is moved for whom, and to where, as looking at every set says; and it ends."""
+"""Which units move for which claim, and to where, as looking at every set says; and it ends."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
