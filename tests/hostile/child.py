@@ -1,0 +1,40 @@
+"""One simulation in a process of its own, so that its time and its memory are nothing else's.
+
+Standard input is the pickled objects and options, standard output the pickled answer.
+"""
+
+import json
+import pickle
+import resource
+import sys
+import time
+from typing import Any, Final
+
+from trainer_kai.cli.documents import Document
+from trainer_kai.cli.simulation import Options, prepare, run
+
+_MOST_BYTES: Final = 4 << 30  # a hole must not take the machine with it
+
+
+def main() -> None:
+    """Simulate, and answer with the document, CPU seconds per cycle and the peak in MiB."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    objects, given = pickle.load(sys.stdin.buffer)
+    options = Options(**given)
+    began = time.process_time()
+    scene = prepare((Document("input", dict(it)) for it in objects), options)
+    prepared = time.process_time()
+    outcome = run(scene, options)
+    ended = time.process_time()
+    answer: dict[str, Any] = {
+        "document": json.loads(json.dumps(outcome.document)),
+        "warnings": outcome.strays,
+        "prepare_s": prepared - began,
+        "plan_s": (ended - prepared) / options.cycles,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+    pickle.dump(answer, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()
