@@ -19,7 +19,7 @@ from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import GROUP, QUEUE
 from e2e.front.trying import jobset_of, make_left_alone
 from e2e.scheduler.teams import Job, bare, make_queue, submit
-from trainer_kai.api.names import ADMITTED
+from trainer_kai.api.names import ADMITTED, EVICTED_GPUS
 
 __all__ = ["clear", "play"]
 
@@ -214,6 +214,7 @@ async def _taken(stage: Stage) -> None:
     await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
     await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
     await stage.until(lambda: _said(stage, "taken", "Evicted") >= 1, "who made room is told")
+    await stage.until(lambda: _lost(stage) == {f"{_GPUS - 1}"}, "its PodGroup says what it lost")
     lodger = [it.obj for it in stage.seen.moments if _is(it.obj, room, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
 
@@ -278,6 +279,12 @@ def _was_suspended(stage: Stage) -> bool:
 def _is_suspended(stage: Stage) -> bool:
     jobs = [it for it in stage.of(TRAINJOBS, "taken") if it["metadata"]["name"] == "lent"]
     return any(it["spec"].get("suspend") for it in jobs)
+
+
+def _lost(stage: Stage) -> set[str]:
+    """Return how many GPUs PodGroups lost."""
+    notes = (it["metadata"].get("annotations", {}) for it in stage.of(PODGROUPS, "taken"))
+    return {it[EVICTED_GPUS] for it in notes if EVICTED_GPUS in it}
 
 
 def _allocated(stage: Stage, queue: str) -> str:

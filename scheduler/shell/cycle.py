@@ -20,7 +20,7 @@ from scheduler.core.decision import Plan
 from scheduler.core.model import Kind
 from scheduler.core.plan import Limits, plan
 from scheduler.core.policy import Policies
-from scheduler.shell.breaker import Breaker
+from scheduler.shell.breaker import Breaker, evictions_of
 from scheduler.shell.verdicts import Told, read_told
 from scheduler.state.encode import Encoded
 from scheduler.state.leaving import Departures
@@ -85,6 +85,7 @@ class Cycle:
     ) -> None:
         """Plan *beside* the event loop, which stands still for nothing."""
         self._breaker = Breaker(clock)
+        self._has_taken_over = False  # what was evicted before we led
         self._live = live
         self._beside = beside
         self._policies = policies
@@ -128,6 +129,7 @@ class Cycle:
 
     async def run(self, carrier: Carries, reports: Reports) -> None:
         """Take turns, as long as we lead; what is under way is waited for at the end."""
+        self._has_taken_over = False
         self.again()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
@@ -176,7 +178,12 @@ class Cycle:
         return orders, told
 
     def _limits(self, encoded: Encoded) -> Limits:
-        return Limits(evictable_gpus=self._breaker.left(encoded.snapshot.total[Kind.GPU]))
+        gpus = encoded.snapshot.total[Kind.GPU]
+        if not self._has_taken_over:
+            self._has_taken_over = True
+            groups = self._live.cluster.pod_groups.values()
+            self._breaker.take_over(evictions_of(groups), gpus)
+        return Limits(evictable_gpus=self._breaker.left(gpus))
 
     def _decide(self, given: _Given) -> tuple[Plan, Orders, Told]:
         encoded, leaving, lacks, limits = given

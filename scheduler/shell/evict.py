@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.breaker import noted
 from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.shell.suspend import Suspender
 from scheduler.state.departures import Departure
 from scheduler.state.live import Live
 from scheduler.state.orders import UnitOrders
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import LAST_EVICTION, POD_GROUP
+from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.kube.client import Client
@@ -140,8 +141,8 @@ class Evictor:
                 reason = await self._suspender.suspend(one.owner, one.why)
         if reason is not None:
             return reason
-        for group in one.groups:
-            await self._note(group)
+        for group in one.groups:  # GPUs are known of all of them together
+            await self._note(group, one.gpus if group == one.groups[0] else 0)
             self._tell(group, "Evict", one.why)
         self._metrics.evictions.labels(one.action, "evicted").inc()
         self._log.info("evicted", whom=one.title, why=one.why, pods=len(one.pods))
@@ -170,12 +171,14 @@ class Evictor:
             self._recorder.post(meta, "Evict", why)
         return None
 
-    async def _note(self, key: Key) -> None:
-        """Write on a group that it was evicted: from then on its patience is counted."""
+    async def _note(self, key: Key, gpus: int) -> None:
+        """Write on a group that it was evicted: its patience counts from then, and the rate."""
         group = self._live.cluster.pod_groups.get(key)
         if group is None:
             return
-        fields = {"uid": group.metadata.uid, "annotations": {LAST_EVICTION: self._now()}}
+        lost = noted(group.metadata, gpus, self._client.clock.now().timestamp())
+        notes = {LAST_EVICTION: self._now(), EVICTED_GPUS: lost}
+        fields = {"uid": group.metadata.uid, "annotations": notes}
         try:
             async with self._room:
                 await self._client.merge(PODGROUPS, key, {"metadata": fields}, _NOTE)

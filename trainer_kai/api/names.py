@@ -77,6 +77,7 @@ LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotatio
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: of those below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may units be moved
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # TrainJob annotation while we hold it suspended
+EVICTED_GPUS: Final = "trainer-kai.dev/evicted-gpus"  # PodGroup annotation: how many it lost last
 
 # JobSet: labels of its jobs and pods, and annotations too.
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"

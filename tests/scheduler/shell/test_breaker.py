@@ -1,9 +1,18 @@
-"""How much may be taken within a minute."""
+"""How much may be taken within a minute, and what a process that begins to lead takes over."""
 
-from scheduler.shell.breaker import Breaker
+from datetime import UTC, datetime
+
+import pytest
+
+from scheduler.shell.breaker import Breaker, Eviction, evictions_of, noted
 from tests.support.clock import VirtualClock
+from trainer_kai.api.meta import Meta
+from trainer_kai.api.podgroup import PodGroup
 
 _GPU = 1000
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)  # by the clock of a process that begins
+_NOW_S = _NOW.timestamp()
+_DAY_S = 86_400
 
 
 async def test_a_minute_has_so_many() -> None:
@@ -31,3 +40,56 @@ def test_of_a_large_cluster_a_tenth() -> None:
     breaker = Breaker(VirtualClock())
 
     assert [breaker.left(it * _GPU) // _GPU for it in (0, 640, 650, 4000)] == [64, 64, 65, 400]
+
+
+@pytest.mark.parametrize(
+    ("evicted", "left"),
+    [
+        ([], 64),
+        ([(10, 40)], 24),
+        ([(10, 40), (5, 40)], -16),
+        ([(90, 40), (80, 40)], 48),  # what was too much in a minute counts in the next one
+        ([(60, 40)], 64),
+        ([(50, 320)], -256),
+        ([(250, 320)], 0),
+        ([(_DAY_S, 10_000), (0, 1)], 63),
+        ([(-_DAY_S, 40)], 24),  # a clock that is ahead: it was not later than now
+    ],
+)
+async def test_what_was_evicted_before_counts(evicted: list[tuple[int, int]], left: int) -> None:
+    """So many GPUs, so many seconds ago; it goes through the bucket in the order of time."""
+    breaker = Breaker(VirtualClock(_NOW))
+    evictions = [Eviction(_NOW_S - ago_s, gpus * _GPU) for ago_s, gpus in evicted]
+    breaker.take_over(evictions, 320 * _GPU)
+    assert breaker.left(320 * _GPU) // _GPU == left
+
+
+async def test_a_process_that_leads_again_forgets_nothing_of_its_own() -> None:
+    """Nor does it count twice what it has done and what stands on a PodGroup."""
+    breaker = Breaker(VirtualClock(_NOW))
+    breaker.take(40 * _GPU)
+    breaker.take_over([], 8 * _GPU)
+    assert breaker.left(8 * _GPU) == 24 * _GPU
+    breaker.take_over([Eviction(_NOW_S, 40 * _GPU)], 8 * _GPU)
+    assert breaker.left(8 * _GPU) == 24 * _GPU
+
+
+def group(at: str, gpus: str) -> PodGroup:
+    """Return a PodGroup that was evicted."""
+    notes = {"kai.scheduler/last-eviction-timestamp": at, "trainer-kai.dev/evicted-gpus": gpus}
+    return PodGroup(metadata=Meta(annotations={name: it for name, it in notes.items() if it}))
+
+
+def test_what_stands_on_pod_groups() -> None:
+    """Whatever is no time, no number or nothing is none; KAI writes the time alone."""
+    at = "2026-01-01T00:00:00Z"
+    groups = [group(at, "8"), group(at, "500m"), group(at, ""), group("", "8")]
+    groups += [group("soon", "8"), group(at, "many"), group(at, "-8"), group(at, "0")]
+    assert [*evictions_of(groups)] == [Eviction(_NOW_S, 8000), Eviction(_NOW_S, 500)]
+
+
+def test_what_a_pod_group_lost_within_a_minute_is_written_together() -> None:
+    """Else the second eviction would hide the first."""
+    meta = group("2026-01-01T00:00:00Z", "8").metadata
+    written = [noted(meta, 500, _NOW_S + later_s) for later_s in (0, 59, 60)]
+    assert written == ["8500m", "8500m", "500m"]
