@@ -24,6 +24,7 @@ __all__ = [
     "Admission",
     "AllSettings",
     "Health",
+    "Kai",
     "Leader",
     "Log",
     "Permission",
@@ -80,6 +81,14 @@ def _disabled(text: str) -> Iterator[str]:
 
 def _resources(text: str) -> Iterator[str]:
     yield from filter(None, map(label_name_fault, listed(text)))
+
+
+def _names(text: str) -> Iterator[str]:
+    for name in listed(text):
+        try:
+            _kubernetes_name(name)
+        except ValueError as error:
+            yield f"{name!r} {error}"
 
 
 def _all(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
@@ -343,6 +352,16 @@ class Policies(_Model):
     """Resources of nodes that are whole GPUs, with commas between them."""
 
 
+class Kai(_Model):
+    """Where a KAI of our scheduler name would run: while one does, ours is paused."""
+
+    namespaces: Annotated[str, _all(_names)] = SCHEDULER_NAME  # its default
+    """Namespaces in which a KAI may run, with commas between; our own is always looked at too."""
+
+    shards: Annotated[str, _all(_names)] = "default"
+    """Names and partition values of its SchedulingShards, with commas between them."""
+
+
 class SchedulerPart(QueuePermission):
     """What only the scheduler has."""
 
@@ -353,6 +372,7 @@ class SchedulerPart(QueuePermission):
     """How often to compare what is known with what a start would know, to debug; 0 is never."""
 
     leader: Leader = Leader(name="trainer-kai-scheduler")
+    kai: Kai = Kai()
     policies: Policies = Policies()
 
 

@@ -144,10 +144,10 @@ async def no_default_queue(clinic: Clinic) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def another_kai(clinic: Clinic) -> AsyncIterator[None]:
-    """Have somebody else hold a Lease of our scheduler's name; ours lets go."""
+    """Have another scheduler hold a Lease of our scheduler's name; ours is paused."""
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     spec = {"holderIdentity": "kai-0", "leaseDurationSeconds": 60, "renewTime": now}
-    lease = {"metadata": {"namespace": "default", "name": "kai-scheduler"}, "spec": spec}
+    lease = {"metadata": {"namespace": NAMESPACE, "name": "kai-scheduler-default"}, "spec": spec}
     async with clinic.beside(LEASES, lease):
         yield
     await clinic.until_led()

@@ -163,7 +163,8 @@ async def test_another_kai_that_lives(clinic: Clinic) -> None:
 
     state, said = found.pop("another scheduler")
     assert state == "fault"
-    assert said.startswith("default/kai-scheduler is held by kai-0")
+    lease = "trainer-kai/kai-scheduler-default"
+    assert said.startswith(f"another scheduler holds Lease {lease} (holder kai-0)")
     assert found.keys() <= {"lease of scheduler"}
 
 

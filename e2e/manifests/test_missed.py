@@ -16,6 +16,7 @@ _MANY: Final = size(4, 10)
 _PATIENCE_S: Final = 12.0
 _AT_THE_START: Final = (
     "secrets",
+    "deployments",
     "leases",
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",

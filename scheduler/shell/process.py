@@ -10,6 +10,7 @@ from scheduler.shell.choice import choice_of, gpu_resources_of
 from scheduler.shell.cycle import Carries, Cycle
 from scheduler.shell.evict import Evictor
 from scheduler.shell.follow import Follower
+from scheduler.shell.pause import Pause
 from scheduler.shell.permission import Carrying, Permissions
 from scheduler.shell.picture import picture
 from scheduler.shell.report import Reporter
@@ -26,7 +27,8 @@ from trainer_kai.kube.events import Recorder
 from trainer_kai.kube.patience import cancel_all
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.standard import Basis, elector, recorder
-from trainer_kai.settings import SchedulerSettings
+from trainer_kai.policy.rivals import places_of
+from trainer_kai.settings import SchedulerSettings, listed
 
 __all__ = ["scheduler"]
 
@@ -45,7 +47,9 @@ async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> N
     basis.health.picture = lambda: picture(live.cluster)
     leader = settings.leader
     own = Key(leader.namespace or client.access.namespace, leader.name)
-    rival = Rival(client, settings.scheduler_name, own, log)
+    kai = settings.kai
+    places = places_of(settings.scheduler_name, listed(kai.namespaces), listed(kai.shards), own)
+    rival = Rival(client, places, log)
     basis.health.needs("no other scheduler of our name", lambda: rival.told)
     candidate = elector(client, leader, metrics, log)
     reign = _Reign(basis, settings, live, cycle, rival, events)
@@ -73,9 +77,11 @@ class _Reign(NamedTuple):
     events: Recorder
 
     async def lead(self, fenced: Client) -> None:
-        """Schedule, as long as nobody else does under our name."""
+        """Schedule, and pause while another scheduler of our name is there."""
         while True:
-            await self.rival.until_gone()
+            if await self.rival.is_there():
+                pause = Pause(fenced, self.live, self.events, self.rival.told, self.basis.log)
+                await _unless(pause.run(), self.rival.until_gone())
             self.basis.log.info("scheduling begins", pods=len(self.live.cluster.pods))
             try:
                 await _unless(self._work(fenced), self.rival.until_there())

@@ -33,9 +33,10 @@ from trainer_kai.kube.request import Write
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.demand import spell
 
-__all__ = ["Reporter", "numbers_pause_s"]
+__all__ = ["PAUSED", "STATUS", "Reporter", "numbers_pause_s", "post", "spelt"]
 
-_STATUS: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
+PAUSED: Final = "SchedulerPaused"  # a condition that `scheduler.shell.pause` writes
+STATUS: Final = Write(field_manager=FIELD_MANAGER, subresource="status")
 _MARK: Final = Write(field_manager="trainer-kai-unschedulable", subresource="status", force=True)
 _MISSING: Final = Verdict.PODS_MISSING.title
 _TYPE: Final = "UnschedulableOnNodePool"
@@ -170,7 +171,7 @@ class Reporter:
         fields = {name: part for name, part in parts.items() if part is not None}
         if fields:
             body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
-            await self._client.merge(PODGROUPS, key, body, _STATUS)
+            await self._client.merge(PODGROUPS, key, body, STATUS)
         if conditions and said is not None:
             self._said_s[key] = self._client.clock.monotonic_s()
             self._waited.add(key)
@@ -204,7 +205,7 @@ class Reporter:
         has = group.status.scheduling_conditions
         if said is None or said.has_begun:
             return [] if has else None
-        kept = [_spelt(it) for it in has if (it.type, it.node_pool) != (_TYPE, _POOL)]
+        kept = [spelt(it) for it in has if not _is_replaced(it)]
         ours = has[-1] if has else None
         if ours is None or _is_news(ours, said):
             self._posted_s.pop(group.metadata.key, None)
@@ -259,15 +260,7 @@ class Reporter:
             self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
 
     def _post(self, group: PodGroup, reason: str, of_job: str, message: str) -> None:
-        """Post an event about a group, and about its TrainJob."""
-        meta = group.metadata
-        regarding = Regarding(
-            PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
-        )
-        self._recorder.post(regarding, reason, message)
-        job = trainjob_of(self._live, group)
-        if job is not None:
-            self._recorder.post(job, of_job, message)
+        post(self._live, self._recorder, group, (reason, of_job), message)
 
     def _begin(self) -> None:
         """Look at whatever was said before we led, now that it is known what is so."""
@@ -337,7 +330,7 @@ class Reporter:
         }
         body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
         self._queue_said_s[key.name] = self._client.clock.monotonic_s()
-        await self._client.merge(QUEUES, key, body, _STATUS)
+        await self._client.merge(QUEUES, key, body, STATUS)
 
 
 def numbers_pause_s(group: Key, waiting: int) -> float:
@@ -347,6 +340,25 @@ def numbers_pause_s(group: Key, waiting: int) -> float:
     """
     own = 1 + zlib.crc32(str(group).encode()) / 2**32
     return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _NUMBERS_MOST_S) * own)
+
+
+def post(
+    live: Live, recorder: Recorder, group: PodGroup, reasons: tuple[str, str], message: str
+) -> None:
+    """Post an Event about a PodGroup, and one about its TrainJob; each has its reason."""
+    meta = group.metadata
+    regarding = Regarding(
+        PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
+    )
+    recorder.post(regarding, reasons[0], message)
+    job = trainjob_of(live, group)
+    if job is not None:
+        recorder.post(job, reasons[1], message)
+
+
+def _is_replaced(condition: SchedulingCondition) -> bool:
+    """Say whether a condition goes when a verdict is written: an older one, or that of a pause."""
+    return condition.type == PAUSED or (condition.type, condition.node_pool) == (_TYPE, _POOL)
 
 
 def _uses(status: QueueStatus) -> tuple[object, ...]:
@@ -375,7 +387,8 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def _spelt(condition: SchedulingCondition) -> dict[str, Any]:
+def spelt(condition: SchedulingCondition) -> dict[str, Any]:
+    """Return a condition as it is written."""
     return {
         "type": condition.type,
         "nodePool": condition.node_pool,

@@ -10,6 +10,7 @@ from typing import Final
 ADMISSION: Final = "admission.k8s.io"
 ADMISSION_REGISTRATION: Final = "admissionregistration.k8s.io"
 API_EXTENSIONS: Final = "apiextensions.k8s.io"
+APPS: Final = "apps"
 AUTHORIZATION: Final = "authorization.k8s.io"
 BATCH: Final = "batch"
 COORDINATION: Final = "coordination.k8s.io"

@@ -2,6 +2,7 @@
 
 from typing import Final, TypeVar
 
+from trainer_kai.api.deployment import Deployment
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.event import Event
 from trainer_kai.api.job import Job
@@ -9,6 +10,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Object
 from trainer_kai.api.names import (
+    APPS,
     AUTHORIZATION,
     BATCH,
     COORDINATION,
@@ -37,6 +39,7 @@ __all__ = [
     "ACCESS_REVIEWS",
     "ALL",
     "CLUSTER_RUNTIMES",
+    "DEPLOYMENTS",
     "EVENTS",
     "JOBS",
     "JOBSETS",
@@ -84,6 +87,7 @@ PRIORITY_CLASSES: Final = _cluster_wide(
 PDBS: Final = _namespaced(
     POLICY, "v1", "poddisruptionbudgets", PodDisruptionBudget, "PodDisruptionBudget"
 )
+DEPLOYMENTS: Final = _namespaced(APPS, "v1", "deployments", Deployment, "Deployment")
 LEASES: Final = _namespaced(COORDINATION, "v1", "leases", Lease, "Lease")
 JOBS: Final = _namespaced(BATCH, "v1", "jobs", Job, "Job")
 JOBSETS: Final = _namespaced(JOBSET, "v1alpha2", "jobsets", JobSet, "JobSet")
@@ -110,6 +114,7 @@ ALL: Final = (
     STORAGE_CLASSES,
     PRIORITY_CLASSES,
     PDBS,
+    DEPLOYMENTS,
     LEASES,
     JOBS,
     JOBSETS,

@@ -39,6 +39,7 @@ __all__ = ["Reason", "event_time", "evicted_at", "moment", "why_part"]
 
 _SILENT: Final = timedelta(minutes=2)  # clocks differ, and a leader renews every few seconds
 _FEW: Final = 3
+_OURS: Final = VERDICTS | {Title.SCHEDULER_PAUSED}
 _AGAIN: Final = ". It goes on when that can be made"
 
 
@@ -212,7 +213,7 @@ def _said(part: Part) -> Reason | None:
     """Return what a scheduler has written on the group; an external one's as it is."""
     conditions = part.found.status.scheduling_conditions if part.found else ()
     for it in reversed(conditions):
-        ours = next((one for one in reversed(it.reasons) if one.reason in VERDICTS), None)
+        ours = next((one for one in reversed(it.reasons) if one.reason in _OURS), None)
         if ours is not None:
             return Reason(ours.reason, ours.message or it.message, it.last_transition_time)
     return _as_it_is(conditions[-1]) if conditions else None

@@ -26,6 +26,7 @@ class Title(StrEnum):
     LEFT_TO_OTHERS = "LeftToOthers"
     NOBODY_SCHEDULES = "NobodySchedules"
     NOTHING_SAID = "NothingSaid"
+    SCHEDULER_PAUSED = "SchedulerPaused"  # as the paused scheduler writes it
     STARTING = "Starting"
     SUSPENDED = "Suspended"
 

@@ -1,62 +1,111 @@
-"""Another scheduler of our name."""
+"""Another scheduler of our name: how it is looked for, and what is said of it."""
 
 import asyncio
 from typing import Any
+
+import structlog
 
 from scheduler.shell.rival import Rival
 from tests.support.apiserver import Run, Told, told
 from trainer_kai.api.meta import Key
 from trainer_kai.log import logger
+from trainer_kai.policy.rivals import places_of
 
-_OWN = Key("us", "kai-scheduler")
+_PLACES = places_of("kai-scheduler", ("kai",), ("default",), Key("us", "trainer-kai-scheduler"))
+_FIRST = Key("us", "kai-scheduler")  # of all that are read, in this order
+_MISSING = told({"message": "there is none"}, 404)
+_NONE = (_MISSING,) * 6
 
 
-def leases(*found: tuple[str, str, str]) -> Told:
-    """Answer with Leases: namespace, holder, and when it was renewed."""
-    return told({"metadata": {}, "items": [_lease(*one) for one in found]})
-
-
-def _lease(namespace: str, holder: str, renewed: str) -> dict[str, Any]:
+def lease(renewed: str, holder: str = "it", key: Key = _FIRST) -> Told:
+    """Answer with a Lease."""
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-    return {"metadata": {"namespace": namespace, "name": "kai-scheduler"}, "spec": spec}
+    return told(_made(key, spec=spec))
+
+
+def deployment(key: Key, ready: int) -> Told:
+    """Answer with a Deployment."""
+    return told(_made(key, status={"readyReplicas": ready}))
+
+
+def _made(key: Key, **parts: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": key.namespace, "name": key.name}, **parts}
+
+
+def rival_of(run: Run) -> Rival:
+    """Return what looks for another scheduler."""
+    return Rival(run.client, _PLACES, logger("test"))
 
 
 async def gone_after_s(run: Run) -> float:
-    """Return how long it takes until nobody is there."""
-    rival = Rival(run.client, "kai-scheduler", _OWN, logger("test"))
+    """Return how long it takes until there is none."""
     began_s = run.clock.monotonic_s()
-    await run.to_its_end(rival.until_gone())
+    await run.to_its_end(rival_of(run).until_gone())
     return run.clock.monotonic_s() - began_s
 
 
-async def test_nobody_is_there() -> None:
-    """We are asked for at once, by name; our own Lease is nobody else's."""
-    run = Run(leases(("us", "me", "1"), ("kai", "", "1")))
+async def test_none_is_there() -> None:
+    """That takes one read for each Lease and each Deployment that there may be."""
+    run = Run(_MISSING)
     assert await gone_after_s(run) == 0
-    assert run.transport.asked[0].query[0] == ("fieldSelector", "metadata.name=kai-scheduler")
+    leases, deployments = ("coordination.k8s.io/v1", "leases"), ("apps/v1", "deployments")
+    assert run.lines == [
+        f"GET /apis/{group}/namespaces/{namespace}/{plural}/{name}"
+        for (group, plural), names in (
+            (leases, ("kai-scheduler", "kai-scheduler-default")),
+            (deployments, ("kai-scheduler-default",)),
+        )
+        for namespace in ("us", "kai")
+        for name in names
+    ]
 
 
 async def test_one_that_died_is_waited_for_once() -> None:
     """Its Lease is there, and does not change any more."""
-    assert 15 <= await gone_after_s(Run(leases(("kai", "it", "1")))) <= 21
+    answers = [lease("1")] * 5  # at 0, 3, … 12 s
+    assert await gone_after_s(Run(*answers, lease("1"), _MISSING)) == 15
 
 
 async def test_one_that_lives_is_waited_for() -> None:
     """As long as it renews."""
-    renewed = [leases(("kai", "it", str(i))) for i in range(20)]
-    assert await gone_after_s(Run(*renewed, leases())) == 60
+    renewed = [lease(str(i)) for i in range(20)]
+    assert await gone_after_s(Run(*renewed, _MISSING)) == 60
 
 
-async def test_who_comes_later_is_noticed() -> None:
-    """And is named to whoever asks why we do nothing."""
-    run = Run(leases(), leases(), leases(("kai", "it", "1")))
-    rival = Rival(run.client, "kai-scheduler", _OWN, logger("test"))
+async def test_one_that_comes_later_is_noticed() -> None:
+    """What it is, and what to do, stands in one sentence."""
+    key = Key("kai", "kai-scheduler-default")
+    run = Run(*_NONE, *_NONE[:3], lease("1", "kai-0", key), _MISSING)
+    rival = rival_of(run)
     task = asyncio.create_task(rival.until_there())
     await run.clock.advance(10)
     await task
-    assert rival.told == "kai/kai-scheduler is held by it"
+    assert rival.told == (
+        "scheduler paused: another scheduler holds Lease kai/kai-scheduler-default (holder kai-0);"
+        " stop that one, or give ours another name (setting scheduler_name)"
+    )
 
 
-async def test_who_may_not_look_goes_on() -> None:
-    """Without the right nothing is known, and that is said."""
-    assert await gone_after_s(Run(told({"message": "no"}, 403))) == 0
+async def test_one_without_a_lease_is_named_by_its_deployment() -> None:
+    """KAI elects a leader only among several replicas."""
+    rival = rival_of(Run(*_NONE[:5], deployment(Key("kai", "kai-scheduler-default"), 1)))
+    assert await rival.is_there()
+    assert "is ready as Deployment kai/kai-scheduler-default (replicas 1);" in rival.told
+
+
+async def test_what_may_not_be_read_is_logged_once() -> None:
+    """All else is still looked at."""
+    forbidden = told({"message": "no"}, 403)
+    rival = rival_of(Run(*((forbidden,) * 4 + _NONE[:2]) * 2, lease("1")))
+    with structlog.testing.capture_logs() as logs:
+        assert [await rival.is_there() for _ in range(3)] == [False, False, True]
+    unread = [it["unread"] for it in logs if it["event"].startswith("not known whether")]
+    assert len(unread) == 4
+    assert unread[0] == "leases.coordination.k8s.io us/kai-scheduler"
+
+
+async def test_without_an_answer_it_stays_as_it_was() -> None:
+    """A scheduler that is paused does not begin because the API server fails."""
+    broken = told({"message": "no"}, 422)
+    rival = rival_of(Run(broken, lease("1"), broken))
+    assert [await rival.is_there() for _ in range(3)] == [False, True, True]

@@ -17,6 +17,7 @@ Told: TypeAlias = tuple[str, ...]
 
 GROUP: Final = f"pg-job-{UID}"
 NODE: Final = {"nodeName": "node-1"}
+PAUSED = "scheduler paused: another scheduler holds Lease kai-scheduler/kai-scheduler (holder x)"
 RESUMED = "It goes on by itself, unless somebody else has suspended it, too"
 
 
@@ -24,6 +25,17 @@ def by_another(scene: Scene) -> None:
     """Have pods that wait for KAI."""
     scene.pods("node", 4)
     scene.said(("OverLimit", "team-a is over"), message="x")
+
+
+def paused(scene: Scene) -> None:
+    """Have our scheduler paused after it found no room."""
+    without_room(scene)
+    (older,) = scene.groups[""]["status"]["schedulingConditions"]
+    said = {"reason": "SchedulerPaused", "message": PAUSED}
+    scene.groups[""]["status"] = {
+        "schedulingConditions": [older, {**said, "type": "SchedulerPaused", "reasons": [said]}]
+    }
+    scene.change()
 
 
 def pulling(scene: Scene) -> None:
@@ -145,6 +157,7 @@ CASES: Final[list[Case[Change, Told]]] = [
         by_another,
         (WAITS, "OverLimit: x"),
     ),
+    Case("our scheduler is paused", paused, (WAITS, f"SchedulerPaused: {PAUSED}")),
     Case("whoever runs does not wait", lambda it: it.running("node", 4), (RUNS,)),
     Case(
         "pods of an earlier attempt do not count",

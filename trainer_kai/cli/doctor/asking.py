@@ -1,6 +1,7 @@
 """Ask the API server with the rights of the user; what is refused is a fact like any other."""
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -61,6 +62,15 @@ class Asking:
         except ApiError as error:
             return Unread(f"you may not {what}" if isinstance(error, Forbidden) else str(error))
 
+    async def some(self, resource: Resource[T], keys: Iterable[Key]) -> Fact[list[T]]:
+        """Return the objects of these names, as far as they exist."""
+
+        async def found() -> list[T]:
+            got = await asyncio.gather(*(self._there(resource, key) for key in keys))
+            return [one for one in got if one is not None]
+
+        return await told(f"get {resource}", found())
+
     async def every(
         self, resource: Resource[T], namespace: str = "", selection: Selection = ALL
     ) -> Fact[list[T]]:
@@ -105,6 +115,12 @@ class Asking:
             subresource=right.subresource,
         )
         return not (await is_allowed(self.client, question)).allowed
+
+    async def _there(self, resource: Resource[T], key: Key) -> T | None:
+        try:
+            return await self.client.get(resource, key)
+        except NotFound:
+            return None
 
     async def _first(self, target: Target[T], pages: int) -> list[T]:
         found: list[T] = []

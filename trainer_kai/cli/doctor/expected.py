@@ -107,9 +107,11 @@ def _called(configuration: Configuration, scheduler_name: str) -> Configuration:
 
 
 def _looking_at(account: Account, scheduler_name: str) -> Account:
-    """Return it with rights to a Lease of another name."""
+    """Return it with rights to Leases and Deployments of schedulers of another name."""
     rights = (
-        replace(it, name=scheduler_name) if it.name == SCHEDULER_NAME else it
+        replace(it, name=f"{scheduler_name}{it.name.removeprefix(SCHEDULER_NAME)}")
+        if f"{it.name}-".startswith(f"{SCHEDULER_NAME}-")
+        else it
         for it in account.rights
     )
     return replace(account, rights=tuple(rights))

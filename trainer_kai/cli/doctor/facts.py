@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from trainer_kai.api.deployment import Deployment
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.queue import Queue
@@ -81,7 +82,8 @@ class Facts(NamedTuple):
     lacking: Mapping[str, Fact[Sequence[Right]]] = {}  # what it may not, by account
     deployments: Fact[Sequence[Obj]] = NOT_ASKED
     leases: Fact[Sequence[Lease]] = NOT_ASKED
-    rivals: Fact[Sequence[Lease]] = NOT_ASKED  # called as our scheduler is, anywhere
+    rivals: Fact[Sequence[Lease]] = NOT_ASKED  # of other schedulers of our name, where they may be
+    ready_rivals: Fact[Sequence[Deployment]] = NOT_ASKED  # the same, as Deployments
     renewed: frozenset[str] = frozenset()  # uids of Leases that changed while we looked
     skew_s: Fact[float] = NOT_ASKED  # how far the API server's clock is ahead of ours
     queues: Fact[Sequence[Queue]] = NOT_ASKED

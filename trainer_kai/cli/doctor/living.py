@@ -21,8 +21,9 @@ from trainer_kai.cli.doctor.finding import (
     warning,
 )
 from trainer_kai.cli.doctor.rights import SCHEDULER
-from trainer_kai.cli.doctor.settled import ELSEWHERE, containers_of, settings_of
+from trainer_kai.cli.doctor.settled import ELSEWHERE, containers_of, rivals_of, settings_of
 from trainer_kai.cli.doctor.tried import POLICY, has_kai, mode_of
+from trainer_kai.policy.rivals import REMEDY, held_by, ready_as
 
 __all__ = [
     "check_clocks",
@@ -131,20 +132,25 @@ def _held(check: str, name: str, facts: Facts) -> Finding:
 
 
 def check_rivals(facts: Facts) -> Iterator[Finding]:
-    """Say whether somebody else schedules for the same pods; beside a KAI somebody has to."""
+    """Say whether another scheduler places the same pods; beside a KAI one has to."""
     check, name, beside = "another scheduler", facts.site.scheduler_name, has_kai(facts)
     alive = [it for it in known(facts.rivals) if _is_alive(it, facts)]
-    said = listed(f"{it.metadata.key} is held by {it.spec.holder_identity}" for it in alive)
-    if alive and beside:
-        yield ok(check, f"the KAI that binds: {said}")
-    elif alive:
-        right = "one scheduler of a name: stop that one, or set mode external"
-        yield fault(check, f"{said}: it schedules as {name}, too", right)
+    ready = [it for it in known(facts.ready_rivals) if it.status.ready_replicas > 0]
+    there = [
+        *(held_by(it.metadata.key, it.spec.holder_identity) for it in alive),
+        *(ready_as(it.metadata.key, it.status.ready_replicas) for it in ready),
+    ]
+    if there and beside:
+        yield ok(check, f"the KAI that binds: {listed(there)}")
+    elif there:
+        right = f"one scheduler of a name: {REMEDY}, or set mode external"
+        yield fault(check, f"{listed(there)}: ours is paused", right)
     elif beside:
-        right = f"a KAI that runs: a live Lease called {name}"
-        yield warning(check, f"nobody holds a Lease called {name}: who binds?", right)
+        where = listed(map(str, rivals_of(facts).deployments))
+        right = f"a KAI that runs: a Deployment {where} that is ready"
+        yield warning(check, f"no other scheduler of the name {name} is found: who binds?", right)
     else:
-        yield ok(check, f"nobody else goes by the name {name}")
+        yield ok(check, f"there is no other of the name {name}")
 
 
 def check_kueue(facts: Facts) -> Iterator[Finding]:

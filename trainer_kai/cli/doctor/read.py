@@ -22,6 +22,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     CLUSTER_RUNTIMES,
+    DEPLOYMENTS,
     JOBSETS,
     LEASES,
     NAMESPACES,
@@ -41,6 +42,7 @@ from trainer_kai.cli.doctor.finding import Fact, Unread
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.cli.doctor.living import is_doubtful
 from trainer_kai.cli.doctor.place import place_for
+from trainer_kai.cli.doctor.settled import rivals_of
 from trainer_kai.cli.doctor.trust import secret_name
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Forbidden, NotFound
@@ -145,7 +147,8 @@ class _Looking:
         asked = {name: asyncio.create_task(it) for name, it in self._questions().items()}
         tried = {name: asyncio.create_task(it) for name, it in self._trials(wish, asked).items()}
         secret = asyncio.create_task(self._secret(asked["deployments"]))
-        tasks = {**asked, **tried, "secret": secret}
+        rivals = asyncio.create_task(self._rivals(asked["deployments"]))
+        tasks = {**asked, **tried, "secret": secret, "rivals": rivals}
         for task in await finish_within(clock, _LIMIT_S, tasks.values()):
             task.cancel()
         return _collected(self._facts, {name: _result(task) for name, task in tasks.items()})
@@ -173,7 +176,6 @@ class _Looking:
             "namespaces": ask.every(NAMESPACES),
             "deployments": ask.raw(_DEPLOYMENTS, where),
             "leases": ask.every(LEASES, where),
-            "rivals": ask.every(LEASES, "", _of_rivals(site)),
             "queues": ask.every(QUEUES),
             "groups": ask.first(_NAMED_GROUPS, pages=_PAGES),
             "classes": ask.every(PRIORITY_CLASSES),
@@ -219,6 +221,12 @@ class _Looking:
     async def _secret(self, deployments: asyncio.Task[Any]) -> Fact[Obj | None]:
         name = secret_name(self._facts._replace(deployments=await deployments))
         return await self._asking.one(_SECRETS, Key(self._facts.site.namespace, name))
+
+    async def _rivals(self, deployments: asyncio.Task[Any]) -> tuple[Fact[Any], Fact[Any]]:
+        """Return Leases and Deployments by which another scheduler of our name would show."""
+        places = rivals_of(self._facts._replace(deployments=await deployments))
+        leases = await self._asking.some(LEASES, places.leases)
+        return leases, await self._asking.some(DEPLOYMENTS, places.deployments)
 
     async def _configurations(self) -> Fact[list[Obj]]:
         found: list[Obj] = []
@@ -268,7 +276,7 @@ def _collected(facts: Facts, got: Mapping[str, Any]) -> Facts:
     """Put answers where they belong."""
     tried = {name: got[name] for name in _TRIALS}
     skews = [it[1] for it in tried.values() if not isinstance(it, Unread) and it[0].got]
-    nodes, groups = got["gpu_nodes"], got["groups"]
+    nodes, groups, rivals = got["gpu_nodes"], got["groups"], got["rivals"]
     return facts._replace(
         definitions=_named("definition ", got),
         accounts={
@@ -287,7 +295,8 @@ def _collected(facts: Facts, got: Mapping[str, Any]) -> Facts:
         namespaces=_metas(got["namespaces"]),
         deployments=got["deployments"],
         leases=got["leases"],
-        rivals=got["rivals"],
+        rivals=rivals if isinstance(rivals, Unread) else rivals[0],
+        ready_rivals=rivals if isinstance(rivals, Unread) else rivals[1],
         queues=got["queues"],
         groups=groups if isinstance(groups, Unread) else [_group(it) for it in groups],
         classes=_names(got["classes"]),
@@ -355,7 +364,7 @@ async def _looked_again(asking: Asking, facts: Facts) -> Facts:
     await clock.sleep(_RENEWED_S)
     leases, rivals = await asyncio.gather(
         asking.every(LEASES, facts.site.namespace),
-        asking.every(LEASES, "", _of_rivals(facts.site)),
+        asking.some(LEASES, rivals_of(facts).leases),
     )
     changed = {
         it.metadata.uid
@@ -368,7 +377,3 @@ async def _looked_again(asking: Asking, facts: Facts) -> Facts:
 
 def _those(leases: Fact[Sequence[Lease]]) -> Sequence[Lease]:
     return () if isinstance(leases, Unread) else leases
-
-
-def _of_rivals(site: Site) -> Selection:
-    return Selection(fields=f"metadata.name={site.scheduler_name}")

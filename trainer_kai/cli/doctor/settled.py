@@ -4,14 +4,18 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Final
 
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.cli.doctor.facts import Facts, Obj, at, name_of
 from trainer_kai.cli.doctor.finding import Unread
+from trainer_kai.policy.rivals import Places, places_of
 
-__all__ = ["ELSEWHERE", "containers_of", "settings_of", "told_webhook"]
+__all__ = ["ELSEWHERE", "containers_of", "rivals_of", "settings_of", "told_webhook"]
 
 ELSEWHERE: Final = "?"  # the value stands in another object
 _PREFIX: Final = "TRAINER_KAI_"
 _WEBHOOK: Final = "trainer-kai-webhook"
+_SCHEDULER: Final = "trainer-kai-scheduler"
 
 
 def containers_of(deployment: Obj) -> list[Obj]:
@@ -51,6 +55,24 @@ def told_webhook(facts: Facts, setting: str, usual: str) -> str:
                 return settings[name]
     is_whole = any(name_of(it) == _WEBHOOK and not _is_partial(it) for it in found)
     return usual if is_whole else ELSEWHERE
+
+
+def rivals_of(facts: Facts) -> Places:
+    """Return where our scheduler looks for others of its name; by default where it is not shown."""
+    found = () if isinstance(facts.deployments, Unread) else facts.deployments
+    told = {"KAI_NAMESPACES": SCHEDULER_NAME, "KAI_SHARDS": "default"}  # as the settings have it
+    for deployment in found:
+        is_ours = name_of(deployment) == _SCHEDULER
+        for name, value in settings_of(deployment).items():
+            setting = name if is_ours else name.removeprefix("SCHEDULER_")
+            if setting in told and value != ELSEWHERE:
+                told[setting] = value
+    site = facts.site
+    own = Key(site.namespace, _SCHEDULER)
+    namespaces, shards = (
+        [name.strip() for name in value.split(",") if name.strip()] for value in told.values()
+    )
+    return places_of(site.scheduler_name, namespaces, shards, own)
 
 
 def _is_partial(deployment: Obj) -> bool:

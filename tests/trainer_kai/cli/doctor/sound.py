@@ -84,6 +84,7 @@ def sound() -> Facts:
         deployments=[deployment(it) for it in manifests.deployments],
         leases=[lease("trainer-kai-podgrouper"), lease("trainer-kai-scheduler")],
         rivals=[],
+        ready_rivals=[],
         skew_s=0.0,
         queues=queues(queue("all"), queue("default-queue", parent="all")),
         groups=[],

@@ -13,12 +13,21 @@ from tests.trainer_kai.cli.doctor.sound import (
     sound,
     states,
 )
+from trainer_kai.api.deployment import Deployment, DeploymentStatus
 from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Key, Meta
 from trainer_kai.cli.doctor import trials
 from trainer_kai.cli.doctor.facts import Facts, Obj, Trial
+from trainer_kai.cli.doctor.settled import rivals_of
+from trainer_kai.policy.rivals import places_of
+from trainer_kai.settings import Kai
 
 GROUPER, SCHEDULER, WEBHOOK = (f"trainer-kai-{it}" for it in ("podgrouper", "scheduler", "webhook"))
 KAI = lease("kai-scheduler", "kai-0", namespace="kai")
+DEFAULT_SHARD = Meta(name="kai-scheduler-default", namespace="kai")
+READY = Deployment(metadata=DEFAULT_SHARD, status=DeploymentStatus(ready_replicas=1))
+UNREADY = Deployment(metadata=DEFAULT_SHARD)
+OURS = "ours is paused"
 TOLD_OTHERWISE = [deployment(GROUPER, TRAINER_KAI_MODE="external"), deployment(SCHEDULER)]
 EXTERNAL = Trial(trials.jobset("default"), injected(**{MODE_EXTERNAL: "true"}))
 
@@ -120,17 +129,30 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     Case(
         "a KAI that lives",
         ("another scheduler", facts(rivals=[KAI])),
-        ("fault", "kai/kai-scheduler is held by kai-0: it schedules as kai-scheduler, too"),
+        ("fault", "another scheduler holds Lease kai/kai-scheduler (holder kai-0): ours is paused"),
+    ),
+    Case(
+        "a KAI of one replica",
+        ("another scheduler", facts(ready_rivals=[READY])),
+        (
+            "fault",
+            f"another scheduler is ready as Deployment {READY.metadata.key} (replicas 1): {OURS}",
+        ),
+    ),
+    Case(
+        "a KAI that is not ready",
+        ("another scheduler", facts(ready_rivals=[UNREADY])),
+        ("ok", "there is no other of the name kai-scheduler"),
     ),
     Case(
         "a KAI that is gone",
         ("another scheduler", facts(rivals=[lease("kai-scheduler", ago_s=60, namespace="kai")])),
-        ("ok", "nobody else goes by the name kai-scheduler"),
+        ("ok", "there is no other of the name kai-scheduler"),
     ),
     Case(
         "nobody binds",
         ("another scheduler", facts(jobset=EXTERNAL)),
-        ("warning", "nobody holds a Lease called kai-scheduler: who binds?"),
+        ("warning", "no other scheduler of the name kai-scheduler is found: who binds?"),
     ),
     Case(
         "TrainJobs of Kueue",
@@ -161,6 +183,13 @@ def test_who_lives(case: Case[tuple[str, Facts], tuple[str, str]]) -> None:
     check, given = case.given
 
     assert states(given, check)[0] == case.want
+
+
+def test_others_are_looked_for_where_the_settings_say() -> None:
+    """The doctor spells the defaults once more, for settings take long to import."""
+    kai, own = Kai(), Key("trainer-kai", SCHEDULER)
+
+    assert rivals_of(sound()) == places_of("kai-scheduler", [kai.namespaces], [kai.shards], own)
 
 
 def test_dates_are_compared_with_the_api_servers() -> None:

@@ -98,7 +98,6 @@ def served(facts: Facts) -> dict[str, Any]:
         "/api/v1/namespaces": listing(*known(facts.namespaces)),
         "/apis/apps/v1/namespaces/trainer-kai/deployments": {"items": known(facts.deployments)},
         LEASES: whole(known(facts.leases)),
-        "/apis/coordination.k8s.io/v1/leases": listing(),
         "/apis/scheduling.run.ai/v2/queues": whole(known(facts.queues)),
         "/apis/scheduling.run.ai/v2alpha2/podgroups": listing(),
         "/apis/scheduling.k8s.io/v1/priorityclasses": listing(
@@ -267,6 +266,23 @@ async def test_the_secret_is_the_one_that_the_webhook_is_told_of(wire: Wire) -> 
     assert known(facts.secret) is None
     assert f"{OURS}/secrets/mine" in wire.asked
     assert SECRET not in wire.asked
+
+
+async def test_other_schedulers_are_looked_for_where_ours_does(wire: Wire) -> None:
+    """In the namespaces and by the shards that it is told; a tenant's Lease is not read."""
+    told = deployment("trainer-kai-scheduler", TRAINER_KAI_KAI_NAMESPACES="gpu-system")
+    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {"items": [told]}
+    there = {"metadata": {"namespace": "gpu-system", "name": "x"}, "status": {"readyReplicas": 1}}
+    path = "/apis/apps/v1/namespaces/gpu-system/deployments/kai-scheduler-default"
+    wire.served[path] = there
+    tenant = "/apis/coordination.k8s.io/v1/namespaces/tenant/leases/kai-scheduler"
+    wire.served[tenant] = lease("kai-scheduler", namespace="tenant")
+
+    found = wrong(await looked(wire))
+
+    assert found["another scheduler"].startswith("another scheduler is ready as Deployment")
+    asked = [it for it in wire.asked if "/leases/kai-scheduler" in it or it == path]
+    assert {it.split("/")[5] for it in asked} == {"trainer-kai", "gpu-system"}
 
 
 async def test_a_lease_that_looks_stale_is_looked_at_again(wire: Wire) -> None:
