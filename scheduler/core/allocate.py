@@ -12,6 +12,7 @@ from scheduler.core.chunks import (
     Chunk,
     Growth,
     Progress,
+    Runs,
     beyond,
     can_be_satisfied,
     chunk,
@@ -40,7 +41,7 @@ from scheduler.core.place import Failure, Placer
 from scheduler.core.policy import Policies, Refusal
 from scheduler.core.possible import Possible
 from scheduler.core.promised import Promised
-from scheduler.core.usage import Amounts, Usage
+from scheduler.core.usage import Amounts, Usage, charged
 
 __all__ = ["Allocation"]
 
@@ -53,7 +54,7 @@ class Step(NamedTuple):
 
     parts: Chunk
     amounts: Amounts
-    shapes: tuple[int, ...]
+    shapes: Runs
     key: UnitKeyOf
 
 
@@ -82,7 +83,7 @@ class Allocation:
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
         # Shapes for which there was no room, since the last admission; numbers if they are final.
         # For those who may have something that is set aside by what it is.
-        self._hopeless: dict[tuple[Wish, tuple[int, ...]], NodeNumbers | None] = {}
+        self._hopeless: dict[tuple[Wish, Runs], NodeNumbers | None] = {}
 
     def run(self) -> None:
         """Give turns, round after round.
@@ -223,13 +224,13 @@ class Allocation:
                 if self._promised.holds(self.next[row].parts) and not self.has_slots(row)
             )
 
-    def _later_promises(self, row: int) -> Iterator[tuple[int, ...]]:
+    def _later_promises(self, row: int) -> Iterator[Runs]:
         """Yield the shapes of pods of a unit that were promised something beyond its next chunk."""
         tree, parts = self.snapshot.units[row].tree, self.next[row].parts
         for pod in beyond(tree, parts, self.progress(row)):
             shape = int(self.snapshot.pods.shape[pod])
             if self._promised.is_one(shape):
-                yield (shape,)
+                yield ((shape, 1),)
 
     def _expect(self, rows: list[int]) -> bool:
         """Take note of those who were promised something; say whether there are any."""
@@ -285,13 +286,11 @@ class Allocation:
             placed = self.placer.place(row, parts, progress, waits=waits)
         return placed
 
-    def _is_known(self, wish: tuple[Wish, tuple[int, ...]], *, is_final: bool) -> bool:
+    def _is_known(self, wish: tuple[Wish, Runs], *, is_final: bool) -> bool:
         """Say whether these found no room, nothing has changed since, and why is known if asked."""
         return wish in self._hopeless and not (is_final and self._hopeless[wish] is None)
 
-    def _numbers(
-        self, failure: Failure, shapes: tuple[int, ...], *, is_final: bool
-    ) -> NodeNumbers | None:
+    def _numbers(self, failure: Failure, shapes: Runs, *, is_final: bool) -> NodeNumbers | None:
         """Return the numbers of a failure that may be the last; undo what was placed before it."""
         if is_final:
             field = self.placer.field(failure.shape)
@@ -340,13 +339,10 @@ class Allocation:
         could = self._possible.could_have_room(self.snapshot.units[row].queue, amounts, shapes)
         return Step(parts, amounts, shapes, (not could, *key))
 
-    def _amounts(self, parts: Chunk, asked: tuple[int, ...], progress: Progress) -> Amounts:
+    def _amounts(self, parts: Chunk, asked: Runs, progress: Progress) -> Amounts:
         """Return what a chunk adds to what its queue has: slots that are given up come off."""
         shapes = self.snapshot.shapes
-        cpu = memory = gpu = 0
-        for shape in asked:
-            counted = shapes[shape].counted
-            cpu, memory, gpu = cpu + counted[0], memory + counted[1], gpu + counted[2]
+        cpu, memory, gpu = charged(shapes, asked)
         for leaf, pods, _ in parts:
             if leaf.slots:
                 for slot in progress.slots(leaf)[: len(pods)]:

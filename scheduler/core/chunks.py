@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from scheduler.core.model import Group, Leaf, Slot, Tree, leaves_of
 
@@ -12,6 +12,7 @@ __all__ = [
     "Growth",
     "Part",
     "Progress",
+    "Runs",
     "beyond",
     "can_be_satisfied",
     "chunk",
@@ -33,6 +34,7 @@ class Part(NamedTuple):
 
 
 Chunk = tuple[Part, ...]
+Runs: TypeAlias = tuple[tuple[int, int], ...]  # a shape and how many in a row; neighbours differ
 _Rank = tuple[bool, bool, float, str]
 
 

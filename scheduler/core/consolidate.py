@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
-from scheduler.core.chunks import Chunk, Part
+from scheduler.core.chunks import Chunk, Part, Runs
 from scheduler.core.decision import Action, Move, Reservation
 from scheduler.core.displace import Displacement
 from scheduler.core.gone import Ask, Gone
@@ -37,7 +37,7 @@ class Consolidate:
     def run(self) -> None:
         """Let everybody take his turn, one chunk each."""
         allocation = self._allocation
-        hopeless: dict[tuple[int, tuple[int, ...], int], int] = {}
+        hopeless: dict[tuple[int, Runs, int], int] = {}
         if not (self._most and self._made.vain.is_offered):
             return
         for row in self._made.claimants(lambda one: self._may_claim(one) and self._is_there(one)):
@@ -137,7 +137,8 @@ class Consolidate:
         held = placer.hold(parts)
         assert held is not None  # it was tried just now
         slots: Counter[tuple[int, str, int]] = Counter()
-        slots.update((beside[at][0], beside[at][1].leaf.name, node) for at, node in held)
+        for at, node, count in held:
+            slots[beside[at][0], beside[at][1].leaf.name, node] += count
         for block in blocks:
             self._note(block, row, slots)
         allocation.grow(row)

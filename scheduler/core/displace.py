@@ -13,6 +13,7 @@ import numpy as np
 
 from scheduler.core.allocate import Allocation
 from scheduler.core.budgets import Disruptions
+from scheduler.core.chunks import Runs
 from scheduler.core.decision import (
     Action,
     Eviction,
@@ -40,7 +41,7 @@ __all__ = ["Displacement", "Headroom"]
 _MOST_SEATINGS: Final = 64  # each is as large as there are nodes
 
 
-_Ground: TypeAlias = tuple[int, int, tuple[int, ...], bool, int, bool]
+_Ground: TypeAlias = tuple[int, int, Runs, bool, int, bool]
 
 
 class Headroom:
@@ -82,7 +83,7 @@ class Displacement:
         self._losers: Final[set[int]] = set()
         self._withheld: Final[set[int]] = set()  # who claims nothing, for enough was taken
         # By what is asked for: pods by shape, and whether nobody else matters to any of them.
-        self._wanted: Final[dict[tuple[int, ...], tuple[dict[int, int], bool]]] = {}
+        self._wanted: Final[dict[Runs, tuple[dict[int, int], bool]]] = {}
         self._seatings: Final[dict[int, Seating]] = {}
 
     @cached_property
@@ -298,7 +299,7 @@ class Displacement:
         parts, _, shapes, _ = allocation.next[row]
         has_slots = allocation.has_slots(row)
         if shapes not in self._wanted:
-            wanted = {shape: shapes.count(shape) for shape in {*shapes}}
+            wanted = _counted(shapes)
             unmoved = all(allocation.placer.field(shape).is_unmoved for shape in wanted)
             self._wanted[shapes] = wanted, unmoved
         wanted, unmoved = self._wanted[shapes]
@@ -386,6 +387,14 @@ class Displacement:
             self._evictable_gpus -= one.gpus
         self.evictions.append(one)
         self._losers.update(one.units)
+
+
+def _counted(shapes: Runs) -> dict[int, int]:
+    """Return how many pods there are of each shape."""
+    found: dict[int, int] = {}
+    for shape, count in shapes:
+        found[shape] = found.get(shape, 0) + count
+    return found
 
 
 def _friends(asked: Sequence[Shape]) -> set[int]:

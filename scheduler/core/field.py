@@ -63,6 +63,43 @@ class Field:
             return NONE
         return row * self._width + int(self._rows[row].argmax())
 
+    def in_a_row(self, node: int, most: int) -> int:
+        """Return how many of so many equal pods the best node gets, one by one, before another.
+
+        Of pods that mind each other that is one, for each may change which node is the best. All of
+        them fit into what is idle, or none does.
+        """
+        if most == 1 or not self.is_unmoved:
+            return 1
+        idle, room = self._ledger.idle[node], self._ledger.room[node]
+        fitting = min([most, *(int(room[r]) // n for r, n in self._asked)])
+        before = np.arange(fitting)
+        is_idle = [idle[r] - before * n >= n for r, n in self._asked]
+        ground, request = self._ground, self.shape.request
+        seats = Seats(
+            room=room[ground.columns].sum() - before * sum([request[r] for r in ground.columns]),
+            whole=ground.wholes[node],
+            most=ground.most,
+            fits_now=np.logical_and.reduce([before >= 0, *is_idle]),
+            has_gpu=ground.have_gpus[node],
+            is_nominated=node == self.shape.nominated,
+        )
+        liking, (other, likes) = self._liking(seats), self._next_to(node)
+        is_last = liking <= likes if other < node else liking < likes
+        is_last = is_last | (seats.fits_now != seats.fits_now[0])
+        return int(is_last.argmax()) if is_last.any() else fitting
+
+    def _next_to(self, node: int) -> tuple[int, float]:
+        """Return which node would be the best without the best one, and how much it is liked."""
+        at, place = divmod(node, self._width)
+        was, self._rows[at, place] = self._rows[at, place], -math.inf
+        tops = self._tops.copy()
+        tops[at] = self._rows[at].max()
+        row = int(tops.argmax())
+        found = row * self._width + int(self._rows[row].argmax()), float(tops[row])
+        self._rows[at, place] = was
+        return found
+
     def takes(self, node: int) -> bool:
         """Say whether a node would do."""
         self._look_again()

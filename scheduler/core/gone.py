@@ -207,8 +207,8 @@ class Gone:
             return False
         self._placed.clear()
         self._doubts.clear()
-        for node, shape in found:
+        for node, shape, count in found:
             placed = self._placed.setdefault(node, Counter())
             for resource, amount in ledger.asked(shape):
-                placed[resource] += amount
+                placed[resource] += count * amount
         return True

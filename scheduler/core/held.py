@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from scheduler.core.chunks import Runs
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import NONE, Ints, Snapshot
 from scheduler.core.policy import Refusal
@@ -43,7 +44,7 @@ class Held:
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def hold(self, units: Iterable[tuple[int, Sequence[tuple[int, ...]]]]) -> None:
+    def hold(self, units: Iterable[tuple[int, Sequence[Runs]]]) -> None:
         """Set aside what units were promised, by the shapes of their parts; each that fits."""
         self._keep(
             [
@@ -119,9 +120,9 @@ class Held:
         if not self._of.get(queue, True):
             del self._of[queue]
 
-    def _promise(self, row: int, part: int, shapes: tuple[int, ...]) -> _Promise:
-        every = [self._snapshot.shapes[shape] for shape in shapes]
-        some = [one for one in every if one.nominated != NONE]
+    def _promise(self, row: int, part: int, shapes: Runs) -> _Promise:
+        every = ((self._snapshot.shapes[shape], count) for shape, count in shapes)
+        some = [one for one, count in every if one.nominated != NONE for _ in range(count)]
         nodes = np.array([one.nominated for one in some], dtype=np.int64)
         amounts = np.array([one.request for one in some], dtype=np.int64)
         cpu, memory, gpu = (

@@ -13,11 +13,11 @@ __all__ = ["Entry", "Ledger", "holds"]
 
 
 class Entry(NamedTuple):
-    """One change: a pod of a shape comes to a node, or, with sign -1, goes."""
+    """One change: so many pods of a shape come to a node, or, if negative, go."""
 
     node: int
     shape: int
-    sign: int
+    number: int
     is_now: bool  # in what is idle, not only in what is being released
     is_leaving: bool = False  # whoever minds it still sees it
 
@@ -49,9 +49,9 @@ class Ledger:
         """Return how much of which resource a pod asks for, where that is not zero."""
         return self._requests[shape][1]
 
-    def take(self, node: int, shape: int, *, is_now: bool) -> None:
-        """Put a pod on a node."""
-        self._write(Entry(node, shape, 1, is_now))
+    def take(self, node: int, shape: int, *, is_now: bool, count: int = 1) -> None:
+        """Put so many pods on a node."""
+        self._write(Entry(node, shape, count, is_now))
 
     def give(self, node: int, shape: int) -> None:
         """Take a pod off a node where it had its room."""
@@ -61,10 +61,10 @@ class Ledger:
         """Let a pod go: its room is there for who can wait, and whoever minds it still sees it."""
         self._write(Entry(node, shape, -1, is_now=False, is_leaving=True))
 
-    def postpone(self, node: int, shape: int) -> None:
-        """Let a pod that was put on a node wait for what is being released there."""
-        self._write(Entry(node, shape, -1, is_now=True))
-        self._write(Entry(node, shape, 1, is_now=False))
+    def postpone(self, node: int, shape: int, count: int = 1) -> None:
+        """Let pods that were put on a node wait for what is being released there."""
+        self._write(Entry(node, shape, -count, is_now=True))
+        self._write(Entry(node, shape, count, is_now=False))
 
     def set_aside(self, nodes: Ints, amounts: Ints) -> None:
         """Let there be so much less room on nodes, or more if negative: nothing to roll back."""
@@ -75,7 +75,7 @@ class Ledger:
         """Undo everything since a checkpoint."""
         while len(self._log) > checkpoint:
             entry = self._log.pop()
-            self._apply(entry._replace(sign=-entry.sign))
+            self._apply(entry._replace(number=-entry.number))
 
     def fits_idle(self, node: int, shape: int) -> bool:
         """Say whether a pod fits into what is idle."""
@@ -86,9 +86,11 @@ class Ledger:
         self._apply(entry)
 
     def _apply(self, entry: Entry) -> None:
-        node, shape, sign, is_now, is_leaving = entry
+        node, shape, count, is_now, is_leaving = entry
         request = self._requests[shape][0]
-        change = np.subtract if sign > 0 else np.add
+        change = np.subtract if count > 0 else np.add
+        if count not in (1, -1):  # of most there is one
+            request = abs(count) * request
         room = self.room[node]
         change(room, request, room)
         if is_now:
@@ -96,16 +98,16 @@ class Ledger:
             change(idle, request, idle)
         self.moves.append(node)
         if self._is_sociable[shape] and not is_leaving:
-            self._mingle(node, self.snapshot.shapes[shape], sign)
+            self._mingle(node, self.snapshot.shapes[shape], count)
 
-    def _mingle(self, node: int, shape: Shape, sign: int) -> None:
+    def _mingle(self, node: int, shape: Shape, count: int) -> None:
         self.turns += 1
-        self.counts[list(shape.matches), node] += sign
-        self.holders[list(shape.apart), node] += sign
-        self.ports[node, list(shape.takes)] += sign
+        self.counts[list(shape.matches), node] += count
+        self.holders[list(shape.apart), node] += count
+        self.ports[node, list(shape.takes)] += count
         for claim in (*shape.claims, *shape.own_claims):
-            self.claim_users[claim] += sign
-            if sign > 0:
+            self.claim_users[claim] += count
+            if count > 0:
                 self.claim_node[claim] = node
             elif self.claim_users[claim] == 0:
                 self.claim_node[claim] = NONE

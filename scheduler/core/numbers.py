@@ -1,9 +1,11 @@
 """How many nodes could not take a pod, and why: one obstacle for each node, the first."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
+from scheduler.core.chunks import Runs
 from scheduler.core.decision import NodeNumbers, Obstacle
 from scheduler.core.feasible import FIXED, MOVING
 from scheduler.core.field import Field
@@ -14,9 +16,7 @@ from scheduler.core.place import Failure
 __all__ = ["node_numbers", "seats"]
 
 
-def node_numbers(
-    ledger: Ledger, field: Field, failure: Failure, shapes: tuple[int, ...]
-) -> NodeNumbers:
+def node_numbers(ledger: Ledger, field: Field, failure: Failure, shapes: Runs) -> NodeNumbers:
     """Look at all nodes as the pod did for which there was none; then roll the ledger back."""
     lost, left = _lost(ledger, field)
     counts = {obstacle: int(nodes.sum()) for obstacle, nodes in lost.items()}
@@ -24,10 +24,10 @@ def node_numbers(
     small = _small(ledger.snapshot, field.shape, lost)
     lacking = {r: int((left & (ledger.room[:, r] < n)).sum()) for r, n in asked}
     here = ledger.room[left]
-    _give_up(ledger, failure.slots[failure.placed + 1 :])
+    _give_up(ledger, [slot for at, slot in failure.slots if at > failure.placed])
     after = ledger.room[left]
     ledger.roll_back(failure.checkpoint)
-    _give_up(ledger, failure.slots)
+    _give_up(ledger, [slot for _, slot in failure.slots])
     own = _own(ledger, field.shape, lost)
     before = ledger.room[left]
     ledger.roll_back(failure.checkpoint)
@@ -37,7 +37,7 @@ def node_numbers(
         verdict=_verdict(before, _wanted(ledger, shapes)),
         shape=failure.shape,
         placed=failure.placed,
-        needed=len(shapes),
+        needed=sum([count for _, count in shapes]),
         counts=counts,
         own=own,
         taints=_taints(ledger.snapshot, field.shape, lost),
@@ -114,10 +114,9 @@ def _small(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dic
     return {r: has[has < n].tolist() for r, has, n in asked if (has < n).any()}
 
 
-def _give_up(ledger: Ledger, slots: tuple[Slot | None, ...]) -> None:
+def _give_up(ledger: Ledger, slots: Iterable[Slot]) -> None:
     for slot in slots:
-        if slot is not None:
-            ledger.give(slot.node, slot.shape)
+        ledger.give(slot.node, slot.shape)
 
 
 def _own(ledger: Ledger, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[Obstacle, int]:
@@ -130,13 +129,17 @@ def _own(ledger: Ledger, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[Obst
     return {it: n for it, n in own.items() if n}
 
 
-def _alike(ledger: Ledger, shapes: tuple[int, ...], failure: Failure) -> int:
+def _alike(ledger: Ledger, shapes: Runs, failure: Failure) -> int:
     """Count the pods without a place that ask for the same; a promise of a node does not matter."""
     every = ledger.snapshot.shapes
     it = replace(every[failure.shape], nominated=NONE)
-    rest = shapes[failure.placed :]
-    same = {one for one in set(rest) if replace(every[one], nominated=NONE) == it}
-    return sum([one in same for one in rest])
+    found, passed = 0, 0
+    for shape, count in shapes:
+        passed += count
+        left = min(count, passed - failure.placed)
+        if left > 0 and replace(every[shape], nominated=NONE) == it:
+            found += left
+    return found
 
 
 def seats(whole: Ints, shape: Shape) -> int:
@@ -148,12 +151,12 @@ def seats(whole: Ints, shape: Shape) -> int:
     return int(np.maximum(whole[:, asked] // request, 0).min(axis=1).sum())
 
 
-def _wanted(ledger: Ledger, shapes: tuple[int, ...]) -> dict[int, int]:
+def _wanted(ledger: Ledger, shapes: Runs) -> dict[int, int]:
     wanted: dict[int, int] = {}
-    for shape in shapes:
+    for shape, count in shapes:
         for r, n in enumerate(ledger.snapshot.shapes[shape].request):
             if n:
-                wanted[r] = wanted.get(r, 0) + n
+                wanted[r] = wanted.get(r, 0) + count * n
     return wanted
 
 

@@ -1,8 +1,9 @@
 """Room for a chunk of a unit: for all of it, or for nothing."""
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from scheduler.core.chunks import Chunk, Part, Progress, is_satisfied
+from scheduler.core.chunks import Chunk, Part, Progress, Runs, is_satisfied
 from scheduler.core.decision import Admission, Placing, Reservation
 from scheduler.core.field import Field, Ground
 from scheduler.core.ledger import Ledger
@@ -21,15 +22,16 @@ class Failure(NamedTuple):
     shape: int
     placed: int
     checkpoint: int  # to which the ledger must be rolled back
-    slots: tuple[Slot | None, ...] = ()  # what each pod of the chunk gives up
+    slots: tuple[tuple[int, Slot], ...] = ()  # what pods of the chunk give up, by their places
 
 
 class _Seat(NamedTuple):
     part: int
-    pod: int  # or NONE: it does not exist yet
+    pod: int  # or NONE: pods that do not exist yet, so many in a row
     node: int
     shape: int
     is_now: bool
+    number: int = 1
 
 
 class Placer:
@@ -53,13 +55,24 @@ class Placer:
             field = self._fields[shape] = Field(self.ledger, self._policies, shape, ground)
         return field
 
-    def shapes(self, parts: Chunk) -> tuple[int, ...]:
+    def shapes(self, parts: Chunk) -> Runs:
         """Return the shapes of a chunk, in the order in which they are placed."""
-        found: list[int] = []
+        found: list[tuple[int, int]] = []
+        last, count = NONE, 0
         for leaf, pods, later in parts:
-            found += [self._shape_of[pod] for pod in pods]
-            found += [leaf.later_shape] * later
-        return tuple(found)
+            for pod in pods:
+                shape = self._shape_of[pod]
+                if shape != last:
+                    found.append((last, count))
+                    last, count = shape, 0
+                count += 1
+            if later:
+                if leaf.later_shape != last:
+                    found.append((last, count))
+                    last, count = leaf.later_shape, 0
+                count += later
+        found.append((last, count))
+        return tuple([run for run in found if run[1]])
 
     def place(
         self, unit: int, parts: Chunk, progress: Progress, *, waits: bool = False
@@ -77,8 +90,8 @@ class Placer:
 
     def fits(
         self, parts: Chunk, progress: Progress, beside: Chunk = ()
-    ) -> list[tuple[int, int]] | None:
-        """Return node and shape of each pod if all of a chunk has room; nothing is taken.
+    ) -> list[tuple[int, int, int]] | None:
+        """Return nodes, shapes and numbers of pods if all of a chunk has room; nothing is taken.
 
         So must what is placed *beside*, after the chunk, which waits then.
         """
@@ -89,28 +102,53 @@ class Placer:
             others = self._seated(beside, Progress())
             seats = others if isinstance(others, Failure) else [*seats, *others]
         self.ledger.roll_back(checkpoint)
-        return None if isinstance(seats, Failure) else [(it.node, it.shape) for it in seats]
+        return (
+            None if isinstance(seats, Failure) else [(it.node, it.shape, it.number) for it in seats]
+        )
 
-    def hold(self, parts: Chunk) -> list[tuple[int, int]] | None:
-        """Take room for pods that do not exist; return part and node of each, if all have room."""
+    def hold(self, parts: Chunk) -> list[tuple[int, int, int]] | None:
+        """Take room for pods that do not exist; return parts, nodes and numbers, if all have it."""
         seats = self._seated(parts, Progress())
-        return None if isinstance(seats, Failure) else [(it.part, it.node) for it in seats]
+        return (
+            None if isinstance(seats, Failure) else [(it.part, it.node, it.number) for it in seats]
+        )
 
     def _seated(self, parts: Chunk, progress: Progress) -> list[_Seat] | Failure:
         checkpoint = self.ledger.checkpoint
         seats: list[_Seat] = []
+
+        def failed(shape: int) -> Failure:
+            placed = sum([it.number for it in seats])
+            return Failure(shape, placed, checkpoint, tuple(_slots(parts, progress)))
+
         for i, part in enumerate(parts):
             slots = progress.slots(part.leaf) if part.leaf.slots else ()
-            for j, pod in enumerate((*part.pods, *(NONE,) * part.later)):
-                shape = part.leaf.later_shape if pod == NONE else self._shape_of[pod]
-                slot = slots[j] if pod != NONE and j < len(slots) else None
-                node = self._node_for(shape, slot)
+            for j, pod in enumerate(part.pods):
+                shape = self._shape_of[pod]
+                node = self._node_for(shape, slots[j] if j < len(slots) else None)
                 if node == NONE:
-                    return Failure(shape, len(seats), checkpoint, _slots(parts, progress))
+                    return failed(shape)
                 is_now = self.ledger.fits_idle(node, shape)
                 self.ledger.take(node, shape, is_now=is_now)
                 seats.append(_Seat(i, pod, node, shape, is_now))
+            if part.later and not self._seat_later(i, part, seats):
+                return failed(part.leaf.later_shape)
         return seats
+
+    def _seat_later(self, number: int, part: Part, seats: list[_Seat]) -> bool:
+        """Seat the later pods of a part, many in a row on one node; say if all have room."""
+        shape, left = part.leaf.later_shape, part.later
+        field = self.field(shape)
+        while left:
+            node = field.best()
+            if node == NONE:
+                return False
+            count = field.in_a_row(node, left)
+            is_now = self.ledger.fits_idle(node, shape)
+            self.ledger.take(node, shape, is_now=is_now, count=count)
+            seats.append(_Seat(number, NONE, node, shape, is_now, count))
+            left -= count
+        return True
 
     def _together(
         self, unit: int, parts: Chunk, progress: Progress, seats: list[_Seat]
@@ -157,17 +195,17 @@ class Placer:
     def _postponed(self, seat: _Seat) -> _Seat:
         if not seat.is_now:
             return seat
-        self.ledger.postpone(seat.node, seat.shape)
+        self.ledger.postpone(seat.node, seat.shape, seat.number)
         return seat._replace(is_now=False)
 
 
-def _slots(parts: Chunk, progress: Progress) -> tuple[Slot | None, ...]:
-    """Return for each pod of a chunk, those to come included, the slot that it gives up."""
-    found: list[Slot | None] = []
+def _slots(parts: Chunk, progress: Progress) -> Iterator[tuple[int, Slot]]:
+    """Yield the slots that pods of a chunk give up, by the places of these, later pods counted."""
+    first = 0
     for part in parts:
-        taken = progress.slots(part.leaf)[: len(part.pods)]
-        found += [*taken, *[None] * (len(part.pods) + part.later - len(taken))]
-    return tuple(found)
+        for at, slot in enumerate(progress.slots(part.leaf)[: len(part.pods)]):
+            yield first + at, slot
+        first += len(part.pods) + part.later
 
 
 def _with_those_now(progress: Progress, parts: Chunk, seats: list[_Seat]) -> Progress:
@@ -176,7 +214,7 @@ def _with_those_now(progress: Progress, parts: Chunk, seats: list[_Seat]) -> Pro
     for i, part in enumerate(parts):
         here = [seat for seat in seats if seat.part == i and seat.is_now]
         pods = tuple(seat.pod for seat in here if seat.pod != NONE)
-        now.add((Part(part.leaf, pods, len(here) - len(pods)),))
+        now.add((Part(part.leaf, pods, sum(seat.number for seat in here) - len(pods)),))
     return now
 
 
@@ -184,10 +222,10 @@ def _admission(unit: int, parts: Chunk, seats: list[_Seat]) -> Admission:
     binds: list[Placing] = []
     nominations: list[Placing] = []
     held: dict[tuple[str, int], int] = {}
-    for part, pod, node, _, is_now in seats:
+    for part, pod, node, _, is_now, count in seats:
         if pod == NONE:
             key = (parts[part].leaf.name, node)
-            held[key] = held.get(key, 0) + 1
+            held[key] = held.get(key, 0) + count
         else:
             (binds if is_now else nominations).append(Placing(pod, node))
     return Admission(

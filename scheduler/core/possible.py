@@ -7,6 +7,7 @@ in the way of what is due to the queue, for nothing.
 from collections import Counter
 from typing import Final
 
+from scheduler.core.chunks import Runs
 from scheduler.core.model import UNBOUND
 from scheduler.core.numbers import seats
 from scheduler.core.place import Placer
@@ -23,10 +24,10 @@ class Possible:
         self._snapshot: Final = placer.ledger.snapshot
         self._paths: Final = usage.paths
         self._limits: Final[list[list[float]]] = self._snapshot.queues.limit.tolist()
-        self._known: Final[dict[tuple[int, ...], bool]] = {}
+        self._known: Final[dict[Runs, bool]] = {}
         self._seats: Final[dict[tuple[tuple[int, ...], bytes], int]] = {}
 
-    def could_have_room(self, queue: int, amounts: Amounts, shapes: tuple[int, ...]) -> bool:
+    def could_have_room(self, queue: int, amounts: Amounts, shapes: Runs) -> bool:
         """Say whether pods of these shapes are within all limits, and have seats enough."""
         for of in self._paths[queue]:
             for asked, limit in zip(amounts, self._limits[of], strict=True):
@@ -36,10 +37,10 @@ class Possible:
             self._known[shapes] = self._have_seats(shapes)
         return self._known[shapes]
 
-    def _have_seats(self, shapes: tuple[int, ...]) -> bool:
+    def _have_seats(self, shapes: Runs) -> bool:
         """Look together at pods that ask for the same and that the same nodes take."""
         wanted = Counter[tuple[tuple[int, ...], bytes]]()
-        for row, number in Counter(shapes).items():
+        for row, number in shapes:
             shape, takes = self._snapshot.shapes[row], self._placer.field(row).fixed
             alike = shape.request, takes.tobytes()
             wanted[alike] += number

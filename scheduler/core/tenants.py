@@ -28,7 +28,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.order import UnitKeyOf
 from scheduler.core.shrink import steps
-from scheduler.core.usage import Amounts
+from scheduler.core.usage import Amounts, charged
 
 __all__ = ["Member", "Tenants", "amounts_of", "could_lose", "members_of", "movable"]
 
@@ -191,12 +191,10 @@ class Tenants:
         if not some:
             spared = {member for lost in _steps(unit, found) for member in lost}
             return amounts_of(snapshot.shapes, [it for it in found if it not in spared])
-        asked = [
-            Member(NONE, NONE, shape)
-            for leaf, pods, later in some
-            for shape in [*map(int, snapshot.pods.shape[list(pods)]), *[leaf.later_shape] * later]
-        ]
-        return amounts_of(snapshot.shapes, asked)
+        shape_of = snapshot.pods.shape
+        asked = [(int(shape_of[pod]), 1) for part in some for pod in part.pods]
+        asked += [(part.leaf.later_shape, part.later) for part in some if part.later]
+        return charged(snapshot.shapes, asked)
 
 
 def _is_plain(unit: Unit) -> bool:

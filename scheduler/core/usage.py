@@ -1,11 +1,11 @@
 """What queues have while a plan is being made: plain integers, on all levels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from scheduler.core.model import NONE, Queues
+from scheduler.core.model import NONE, Queues, Shape
 
-__all__ = ["Amounts", "Usage", "parting"]
+__all__ = ["Amounts", "Usage", "charged", "parting"]
 
 Amounts: TypeAlias = tuple[int, int, int]  # by Kind
 
@@ -67,6 +67,19 @@ class Usage:
         """Take a charge back."""
         cpu, memory, gpu = amounts
         self.take(queue, (-cpu, -memory, -gpu), is_fixed=is_fixed)
+
+
+def charged(shapes: Sequence[Shape], asked: Iterable[tuple[int, int]]) -> Amounts:
+    """Return what pods are charged for, so many of each shape."""
+    cpu = memory = gpu = 0
+    for shape, count in asked:
+        counted = shapes[shape].counted
+        cpu, memory, gpu = (
+            cpu + count * counted[0],
+            memory + count * counted[1],
+            gpu + count * counted[2],
+        )
+    return cpu, memory, gpu
 
 
 def parting(paths: Sequence[Sequence[int]], one: int, other: int) -> tuple[int, int]:

@@ -48,7 +48,7 @@ def failed(snapshot: Snapshot, policies: Policies = POLICIES) -> NodeNumbers:
     parts = chunk(snapshot.units[0].tree)
     placed = placer.place(0, parts, Progress())
     assert isinstance(placed, Failure)
-    shapes = tuple(placer.shapes(parts))
+    shapes = placer.shapes(parts)
     numbers = node_numbers(ledger, placer.field(placed.shape), placed, shapes)
     assert (ledger.idle == snapshot.nodes.idle).all()
     return numbers

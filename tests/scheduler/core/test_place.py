@@ -3,14 +3,18 @@
 from typing import Final, NamedTuple
 
 import pytest
+from hypothesis import example, settings
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
-from scheduler.core.chunks import Progress, chunk
+from scheduler.core.chunks import Part, Progress, chunk
 from scheduler.core.decision import Admission, Reservation
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import Cause, Group, Leaf, Shape, Slot, Snapshot, Tree
 from scheduler.core.place import Failure, Placer
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
+from tests.support.size import examples
 from tests.support.snapshots import Builder, Node, shape
 
 POLICIES: Final = choose(Choice())
@@ -173,7 +177,7 @@ def test_a_pod_knows_its_shape() -> None:
     """The shapes of a chunk: real pods in their order, then later ones."""
     given = snapshot_of(TWO, [L((PAIR, CPU), 4, later=2)])
     placer = Placer(Ledger(given), POLICIES)
-    assert list(placer.shapes(chunk(given.units[0].tree))) == [PAIR, CPU, PAIR, PAIR]
+    assert placer.shapes(chunk(given.units[0].tree)) == ((PAIR, 1), (CPU, 1), (PAIR, 2))
 
 
 def test_reservations_name_leaf_node_and_cause() -> None:
@@ -194,3 +198,50 @@ def test_fields_are_kept() -> None:
     placer = Placer(Ledger(given), POLICIES)
     assert placer.field(GPU) is placer.field(GPU)
     assert placer.field(GPU).shape == one
+
+
+_SPREAD: Final = choose(Choice(gpu_placement="spread", cpu_placement="spread"))
+_node: Final = st.builds(
+    Node,
+    gpu=st.integers(0, 8),
+    cpu=st.integers(0, 8),
+    used_gpu=st.integers(0, 3),
+    releasing_gpu=st.integers(0, 2),
+    pods=st.integers(1, 9),
+    fault=st.sampled_from([0, 0, 0, 4]),
+)
+
+
+@settings(max_examples=examples(100))
+@drawn(st.lists(_node, max_size=6), st.sampled_from(SHAPES), st.integers(1, 40), st.booleans())
+@example([Node(gpu=4, used_gpu=2), Node(gpu=4, used_gpu=1)], SHAPES[GPU], 2, False)
+def test_later_pods_in_a_row_lie_as_one_by_one(
+    nodes: list[Node], one: Shape, count: int, packs: bool
+) -> None:
+    """Where they go, which of them wait, and how many have room if not all do."""
+    build = Builder(nodes=nodes)
+    leaf = Leaf("a", count, later=count, later_shape=build.shape(one))
+    build.unit(leaf)
+    given = build.snapshot()
+    policies = POLICIES if packs else _SPREAD
+    together, apart = (Placer(Ledger(given), policies) for _ in range(2))
+    in_a_row = together.place(0, (Part(leaf, (), count),), Progress())
+    one_by_one = apart.place(0, (Part(leaf, (), 1),) * count, Progress())
+    assert told(in_a_row) == told(one_by_one)
+    for name in ("idle", "room"):
+        assert (getattr(together.ledger, name) == getattr(apart.ledger, name)).all()
+
+
+def test_a_hundred_thousand_later_pods_are_a_few_seats() -> None:
+    """Of a node that takes many in a row one entry is written, and none is listed."""
+    build = Builder(nodes=[Node(gpu=0, cpu=1000, memory=10_000, pods=1000)] * 100)
+    one = build.shape(shape(gpu=0, cpu=0.001, memory=0))
+    leaf = Leaf("a", 100_000, later=100_000, later_shape=one)
+    build.unit(leaf)
+    placer = Placer(Ledger(build.snapshot()), POLICIES)
+    parts = chunk(leaf)
+    placed = placer.place(0, parts, Progress())
+    assert isinstance(placed, Admission)
+    assert [it.number for it in placed.reservations] == [1000] * 100
+    assert placer.shapes(parts) == ((one, 100_000),)
+    assert placer.ledger.checkpoint == 100

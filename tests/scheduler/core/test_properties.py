@@ -140,7 +140,7 @@ def test_a_failure_leaves_no_trace(snapshot: Snapshot) -> None:
         parts = chunk(unit.tree)
         placed = placer.place(row, parts, Progress())
         if isinstance(placed, Failure):
-            shapes = tuple(placer.shapes(parts))
+            shapes = placer.shapes(parts)
             node_numbers(ledger, placer.field(placed.shape), placed, shapes)
             assert _state(ledger) == before
         fresh = Placer(ledger, POLICIES)
