@@ -132,7 +132,7 @@ def _written(case: Reviewed, facts: Facts, rules: Rules, owned: Owned, choice: C
     draft.set((*_ANNOTATIONS, ADMITTED), ADMITTED_MARK)
     plan = _outline(case, draft, rules)
     if case.is_create:
-        left_out = refuse_left_out(case.jobset, plan, rules.scheduler_name)
+        left_out = refuse_left_out(plan)
         if left_out and not alone:
             return Answer(refusal=left_out)
         for number in case.ours:

@@ -17,7 +17,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.policy.queues import Asked, Choice
-from trainer_kai.policy.units import Outline, outline, size_fault
+from trainer_kai.policy.units import Outline, size_fault
 from webhook.review import Refusal
 
 __all__ = [
@@ -64,17 +64,9 @@ def refuse_size(jobset: JobSet) -> Refusal | None:
     return Refusal(_INVALID, f"spec.replicatedJobs: {fault}") if fault else None
 
 
-def refuse_left_out(jobset: JobSet, plan: Outline, scheduler_name: str) -> Refusal | None:
-    """Refuse a JobSet of which a part is too large for a group: its pods would be placed singly.
-
-    Without a unit is also what has no pods, or never begins; stages tell the two apart, for no
-    stage is too large.
-    """
-    left_out = [it.name for it in jobset.spec.replicated_jobs if plan.unit_of(it.name) is None]
-    if not left_out:
-        return None
-    stages = outline(jobset, scheduler_name, staged=True)
-    if not any(stages.unit_of(name) for name in left_out):
+def refuse_left_out(plan: Outline) -> Refusal | None:
+    """Refuse a JobSet of which a part is too large for a group: its pods would be placed singly."""
+    if not plan.left_out:
         return None
     return Refusal(_INVALID, "; ".join(str(it) for it in plan.findings if it.blocks))
 

@@ -12,10 +12,9 @@ from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, JOBSET_UID, REPLICATED
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.policy.anticipated import Later
 from trainer_kai.policy.names import leaf_prefix
+from trainer_kai.policy.units import MOST_EXPECTED
 
 __all__ = ["foresee"]
-
-_MOST_LATER = 100_000
 
 
 def foresee(gang: Gang, kins: Kins, scheduler_name: str) -> dict[str, tuple[Kin, int]]:
@@ -37,7 +36,7 @@ def foresee(gang: Gang, kins: Kins, scheduler_name: str) -> dict[str, tuple[Kin,
 
 
 def _count(later: Later) -> int:
-    return min(max(later.count, 0), _MOST_LATER)
+    return min(max(later.count, 0), MOST_EXPECTED)
 
 
 def _later_leaves(later: Later, gang: Gang) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -177,8 +177,9 @@ class Gang:
         """Return how many pods of a leaf do not exist yet."""
         if leaf not in self.later or (self.is_suspended and not self.comes_back):
             return 0
-        states = (WAITING, GATED, THERE, SUCCEEDED)
-        return max(self.later[leaf][1] - sum(self.of(leaf, state) for state in states), 0)
+        has = self.heads.get(leaf, _NONE)
+        exist = has[WAITING] + has[GATED] + has[THERE] + has[SUCCEEDED]
+        return max(self.later[leaf][1] - exist, 0)
 
     def strays(self, is_waiting: Callable[[Kin], bool]) -> Iterator[Stray]:
         """Yield the pods that do not count, and what of the group counts otherwise than written."""

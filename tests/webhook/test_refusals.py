@@ -5,7 +5,19 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.case import Case, ids
-from tests.webhook.objects import FACTS, QUEUE, Obj, facts, job, jobset, managed, reviewed
+from tests.webhook.objects import (
+    BUNDLED,
+    EXTERNAL,
+    FACTS,
+    QUEUE,
+    Obj,
+    facts,
+    job,
+    jobset,
+    managed,
+    reviewed,
+)
+from trainer_kai.policy.groups import Rules
 from trainer_kai.policy.units import MOST_JOBS
 from webhook.mutate_jobset import Facts
 from webhook.review import UNTOUCHED, Refusal
@@ -21,6 +33,7 @@ class Given(NamedTuple):
 
     obj: Obj
     facts: Facts = FACTS
+    rules: Rules = BUNDLED
 
 
 LEFT = [
@@ -169,6 +182,13 @@ def test_what_takes_long_to_plan_is_refused(case: Case[Obj, str | None]) -> None
         assert case.want in later.warnings[0]
 
 
+def _numerous(name: str, pods: int) -> Obj:
+    """Return a replicatedJob of so many pods, which come later."""
+    made = job(name, dependsOn=[{"name": "a", "status": "Ready"}])
+    made["template"]["spec"] |= {"parallelism": pods, "completions": pods}
+    return made
+
+
 LARGE: list[Case[Given, str | None]] = [
     Case("a group has room for it", Given(jobset(job("node", replicas=2900))), None),
     Case(
@@ -193,13 +213,24 @@ LARGE: list[Case[Given, str | None]] = [
         None,
     ),
     Case("what has no pods needs none", Given(jobset(job("a"), job("b", replicas=0))), None),
+    Case("as many pods come later as may", Given(jobset(job("a"), _numerous("b", 100_000))), None),
+    Case(
+        "one more comes later",
+        Given(jobset(job("a"), _numerous("b", 100_001))),
+        "b would have 100001 pods that come later",
+    ),
+    Case(
+        "a stage has very many Jobs",
+        Given(jobset(job("node", replicas=2**31 - 1)), rules=EXTERNAL),
+        "node would have 2147483647 Jobs, and a group is of 3000 at most; lower replicas",
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", LARGE, ids=ids)
 def test_what_no_group_can_hold_is_refused(case: Case[Given, str | None]) -> None:
     """Its pods would be of our scheduler and of no group, and be placed one by one."""
-    refusal = reviewed(case.given.obj, case.given.facts).refusal
+    refusal = reviewed(*case.given).refusal
 
     if case.want is None:
         assert refusal is None

@@ -19,7 +19,7 @@ from trainer_kai.policy.demand import demand, spell
 from trainer_kai.policy.names import leaf_prefix
 from trainer_kai.policy.ports import EVERYWHERE, TCP, node_ports
 from trainer_kai.policy.stages import READY, pods_of
-from trainer_kai.policy.units import Member, Unit
+from trainer_kai.policy.units import MOST_EXPECTED, MOST_SUB_GROUPS, Member, Unit
 
 __all__ = [
     "After",
@@ -104,8 +104,27 @@ def anticipated(
 
 
 def read_anticipated(text: str) -> Anticipated:
-    """Read the annotation; raise `msgspec.DecodeError` for what is none."""
-    return _read.decode(text) if text else Anticipated()
+    """Read the annotation; raise `msgspec.DecodeError` for what is none, or expects too much.
+
+    It may be of any version, and by hand; what reads it counts on its bounds.
+    """
+    said = _read.decode(text) if text else Anticipated()
+    excess = _excess(said)
+    if excess:
+        raise msgspec.ValidationError(excess)
+    return said
+
+
+def _excess(said: Anticipated) -> str:
+    """Say what is too much in it."""
+    for path, each in (("after", said.after), ("later", said.later)):
+        replicas = max((one.replicas for one in each), default=0)
+        if replicas > MOST_SUB_GROUPS:
+            return f"{path}: {replicas} replicas, and {MOST_SUB_GROUPS} are the most"
+    expected = sum(max(one.replicas, 0) * max(one.count, 0) for one in said.later)
+    if expected <= MOST_EXPECTED:
+        return ""
+    return f"later: {expected} pods are expected, and {MOST_EXPECTED} of one PodGroup are the most"
 
 
 def _after(

@@ -21,6 +21,7 @@ from trainer_kai.policy.stages import Edge, course, pods_of
 
 __all__ = [
     "INITIALIZERS",
+    "MOST_EXPECTED",
     "MOST_JOBS",
     "MOST_SUB_GROUPS",
     "Member",
@@ -34,6 +35,7 @@ INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 
 MOST_JOBS: Final = 64  # while one JobSet is planned all others wait: these take 15 ms at the worst
 MOST_SUB_GROUPS: Final = 3000  # as many as the definition of a PodGroup allows
+MOST_EXPECTED: Final = 100_000  # pods of one group that come later: a number is soon written
 _MOST_EDGES: Final = 10 * MOST_JOBS
 
 
@@ -61,6 +63,7 @@ class Outline(NamedTuple):
 
     units: tuple[Unit, ...]
     findings: tuple[Finding, ...] = ()
+    left_out: tuple[str, ...] = ()  # replicatedJobs of units that are too large for a group
 
     def unit_of(self, replicated_job: str) -> Unit | None:
         """Return the unit that a replicatedJob belongs to."""
@@ -83,7 +86,8 @@ def outline(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> Out
     findings = [*way.findings, *_foreign(jobset, scheduler_name)]
     members = {name: _member(jobset, name, findings) for name in ours}
     wanted = _count_in(jobset.metadata.annotations, "metadata", findings)
-    units = []
+    units: list[Unit] = []
+    left_out: list[str] = []
     for part in parts:
         suffix = MAIN if len(parts) == 1 else min(part, key=ours.index)
         inside = joined.reached(part)
@@ -93,9 +97,13 @@ def outline(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> Out
         )
         needed = min(wanted or len(chosen), len(chosen))
         unit = Unit(suffix, chosen, needed, joined.entering(part))
-        if staged or not _is_too_large(unit, findings):
+        excess = _excess(unit, staged=staged)
+        if excess:
+            findings.append(Finding("spec.replicatedJobs", excess, blocks=True))
+            left_out += (member.name for member in chosen)
+        else:
             units.append(unit)
-    return Outline(tuple(units), tuple(findings))
+    return Outline(tuple(units), tuple(findings), tuple(left_out))
 
 
 def size_fault(jobset: JobSet) -> str | None:
@@ -108,15 +116,25 @@ def size_fault(jobset: JobSet) -> str | None:
     return f"{edges} dependencies are more than {_MOST_EDGES}" if edges > _MOST_EDGES else None
 
 
-def _is_too_large(unit: Unit, findings: list[Finding]) -> bool:
-    """Say whether a group cannot hold a unit, which has a place for each replica."""
-    places = sum(member.replicas + 1 for member in unit.members)
-    if places <= MOST_SUB_GROUPS:
-        return False
+def _excess(unit: Unit, *, staged: bool) -> str | None:
+    """Say why a group cannot hold a unit: each Job has a place in it, and pods are expected."""
     names = " and ".join(member.name for member in unit.members)
-    message = f"{names} would need {places} sub-groups, and a group has {MOST_SUB_GROUPS} at most"
-    findings.append(Finding("spec.replicatedJobs", message, blocks=True))
-    return True
+    jobs = sum(member.replicas for member in unit.members)
+    if staged:
+        if jobs <= MOST_SUB_GROUPS:
+            return None
+        message = f"{names} would have {jobs} Jobs, and a group is of {MOST_SUB_GROUPS} at most"
+        return f"{message}; lower replicas"
+    places = jobs + len(unit.members)
+    if places > MOST_SUB_GROUPS:
+        return f"{names} would need {places} sub-groups, and a group has {MOST_SUB_GROUPS} at most"
+    later = [member for member in unit.members if member.is_later]
+    expected = sum(member.replicas * member.pods for member in later)
+    if expected <= MOST_EXPECTED:
+        return None
+    names = " and ".join(member.name for member in later)
+    message = f"{names} would have {expected} pods that come later (dependsOn with status Ready)"
+    return f"{message}, and a group expects {MOST_EXPECTED} at most; lower replicas or parallelism"
 
 
 def _scheduler(job: ReplicatedJob) -> str:

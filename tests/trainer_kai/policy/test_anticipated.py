@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from tests.support.case import Case, ids
 from tests.support.size import examples
 from tests.support.tree import ROOT
 from tests.trainer_kai.policy.schema import PATH, schema
@@ -220,6 +221,37 @@ def test_it_is_read_as_it_was_written(of: JobSet) -> None:
             or msgspec.json.encode(read_anticipated(text), order="sorted").decode() == text
         )
     assert texts(of) == texts(of)
+
+
+# replicas and count of each of `later`, replicas of `after` -> what is wrong with it
+UNREAD: list[Case[tuple[list[tuple[int, int]], int], str]] = [
+    Case("as many as are expected", ([(100, 1000)], 3000), ""),
+    Case("in all", ([(100, 1000), (1, 1)], 0), "later: 100001 pods are expected, and 100000"),
+    Case("what is below zero is nothing", ([(100, 1000), (-5, 7), (5, -7), (-2, -2)], 0), ""),
+    Case("too many replicas", ([(3001, 0)], 0), "later: 3001 replicas, and 3000 are the most"),
+    Case("of an earlier stage", ([], 3001), "after: 3001 replicas, and 3000 are the most"),
+    Case("larger than any machine word", ([(1, 10**40)], 0), f"later: {10**40} pods are expected"),
+]
+
+
+@pytest.mark.parametrize("case", UNREAD, ids=ids)
+def test_what_says_too_much_is_none(case: Case[tuple[list[tuple[int, int]], int], str]) -> None:
+    """Of whatever version, and by hand: a reader may count on the bounds."""
+    (later, after), prefix = case.given, {"subGroupPrefix": "a-"}
+    text = json.dumps(
+        {
+            "after": [
+                {**prefix, "replicatedJob": "a", "status": "Ready", "replicas": after, "count": 1}
+            ],
+            "later": [{**prefix, "replicas": it, "count": count} for it, count in later],
+        }
+    )
+    if not case.want:
+        assert len(read_anticipated(text).later) == len(later)
+        return
+    with pytest.raises(msgspec.ValidationError) as caught:
+        read_anticipated(text)
+    assert str(caught.value).startswith(case.want)
 
 
 def test_the_schema_is_that_of_the_code() -> None:

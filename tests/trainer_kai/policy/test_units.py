@@ -16,7 +16,7 @@ from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.policy.stages import course, reached
-from trainer_kai.policy.units import Outline, Unit, outline
+from trainer_kai.policy.units import MOST_EXPECTED, MOST_SUB_GROUPS, Outline, Unit, outline
 
 OURS = "kai-scheduler"
 FOREIGN = "default-scheduler"
@@ -258,6 +258,35 @@ def test_minima_of_units(text: str, needed: list[int]) -> None:
 
     assert [unit.min_members for unit in plan.units] == needed
     assert len(plan.findings) == (text in {"0", ""})
+
+
+# replicas and pods of each of what comes later, in stages or not -> what is said of the group
+TOO_LARGE: list[Case[tuple[int, int, bool], str]] = [
+    Case("as many as are expected", (100, MOST_EXPECTED // 100, False), ""),
+    Case("one more", (1, MOST_EXPECTED + 1, False), "b would have 100001 pods that come later"),
+    Case("many of many", (300, 334, False), "b would have 100200 pods that come later"),
+    Case("all pods of a stage are there at once", (1, MOST_EXPECTED + 1, True), ""),
+    Case("as many sub-groups as there may be", (MOST_SUB_GROUPS - 3, 1, False), ""),
+    Case(
+        "one more sub-group", (MOST_SUB_GROUPS - 2, 1, False), "a and b would need 3001 sub-groups"
+    ),
+    Case("as many Jobs as a stage may have", (MOST_SUB_GROUPS, 1, True), ""),
+    Case("one more Job", (MOST_SUB_GROUPS + 1, 1, True), "b would have 3001 Jobs"),
+    Case("as many as can be written", (2**31 - 1, 2**31 - 1, True), "b would have 2147483647 Jobs"),
+]
+
+
+@pytest.mark.parametrize("case", TOO_LARGE, ids=ids)
+def test_what_no_group_can_hold(case: Case[tuple[int, int, bool], str]) -> None:
+    """It is in no unit, is named as left out, and what would be right is said."""
+    replicas, pods, staged = case.given
+    later = rjob("b", "a Ready", replicas=replicas, parallelism=pods)
+
+    plan = outline(jobset(rjob("a"), later), OURS, staged=staged)
+
+    assert ("b" in plan.left_out) == (plan.unit_of("b") is None) == bool(case.want)
+    told = [it for it in plan.findings if it.blocks]
+    assert [it.message.startswith(case.want) for it in told] == [True] * bool(case.want)
 
 
 @settings(max_examples=examples(100))
