@@ -152,7 +152,14 @@ def _lists(*, is_assigned: bool) -> dict[str, bytes]:
         jobsets.append(jobset)
         jobs.append(_job(jobset))
         pods += [_pod(jobset, i, is_assigned=is_assigned) for i in range(_PODS_EACH)]
-    lists = {"jobsets": jobsets, "jobs": jobs, "pods": pods, "podgroups": []}
+    trainjobs = [_trainjob(jobsets[0])]
+    lists = {
+        "trainjobs": trainjobs,
+        "jobsets": jobsets,
+        "jobs": jobs,
+        "pods": pods,
+        "podgroups": [],
+    }
     return {
         kind: json.dumps({"metadata": {"resourceVersion": str(_FIRST)}, "items": items}).encode()
         for kind, items in lists.items()
@@ -168,6 +175,15 @@ def _jobset(number: int) -> dict[str, Any]:
     job = obj["spec"]["replicatedJobs"][0]["template"]["spec"]
     job["parallelism"] = job["completions"] = _PODS_EACH
     return obj
+
+
+def _trainjob(jobset: dict[str, Any]) -> dict[str, Any]:
+    """Return the one TrainJob that all of them name."""
+    meta = jobset["metadata"]
+    (owner,) = meta["ownerReferences"]
+    return {
+        "metadata": {"namespace": meta["namespace"], "name": owner["name"], "uid": owner["uid"]}
+    }
 
 
 def _job(jobset: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 `read_jobset` says whether a review is ours to answer, and about which TrainJob; `mutate_jobset` is
 handed what is known of that one and answers. At creation: scheduler name, queue, marks. Later only
 the queue and marks that were lost; a scheduler name never, for JobSet would refuse it. A value that
-somebody wrote is left alone, except that a queue that is named higher is written over it.
+a user wrote is left alone, except that a queue that is named higher is written over it, and that
+the mark of admission is ours: it is set on what is ours and taken from all else, whatever was sent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +22,9 @@ from trainer_kai.api.names import (
     JOBSET_CONTROLLER,
     QUEUE,
     SKIP_PODGROUPER,
-    TRAINER,
 )
-from trainer_kai.api.resources import JOBSETS, TRAINJOBS
+from trainer_kai.api.owners import trainjob_owner
+from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.syntax import dns_subdomain_fault
 from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
 from trainer_kai.policy.groups import Rules
@@ -82,11 +83,11 @@ def read_jobset(request: Request, rules: Rules) -> Reviewed | Answer:
         tree = decode(dict, request.object)
     except DecodeError as error:
         return UNTOUCHED if _is_foreign(request) else unreadable(error)
+    is_create = request.operation == _CREATE
     owner = _trainjob_of(jobset.metadata)
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
     if owner is None or not managed_here or jobset.metadata.deletion_timestamp:
-        return UNTOUCHED
-    is_create = request.operation == _CREATE
+        return _not_ours(tree) if is_create else UNTOUCHED
     old = None if is_create else _admitted(request)
     if not is_create and (old is None or not (_is_suspended(jobset, old) or has_lost(jobset, old))):
         return UNTOUCHED
@@ -96,7 +97,7 @@ def read_jobset(request: Request, rules: Rules) -> Reviewed | Answer:
         if job.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
     }
     if not ours and not (is_create and other_schedulers(jobset)):
-        return UNTOUCHED
+        return _not_ours(tree) if is_create else UNTOUCHED
     key = Key(request.namespace or jobset.metadata.namespace, owner.name)
     return Reviewed(is_create, jobset, old, tree, key, owner, ours)
 
@@ -157,18 +158,29 @@ def _is_asked(request: Request) -> bool:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Say whether a JobSet that cannot be read belongs to no TrainJob; then it is not our care."""
+    """Say whether a JobSet that cannot be read is no care of ours: no TrainJob's, not marked."""
     try:
-        return _trainjob_of(decode(PartialObject, request.object).metadata) is None
+        meta = decode(PartialObject, request.object).metadata
     except DecodeError:
         return False
+    return _trainjob_of(meta) is None and ADMITTED not in meta.annotations
+
+
+def _not_ours(tree: Any) -> Answer:
+    """Answer for a JobSet that is made and left alone: nothing but admission marks one as ours."""
+    draft = Draft(tree)
+    draft.remove((*_ANNOTATIONS, ADMITTED))
+    if not draft.operations:
+        return UNTOUCHED
+    what = "only trainer-kai writes it, on JobSets of TrainJobs that it schedules; it was removed"
+    return Answer(draft.operations, (f"metadata.annotations[{ADMITTED}]: {what}",))
 
 
 def _trainjob_of(meta: Meta) -> OwnerReference | None:
-    owner = meta.controller
-    if owner is None or owner.kind != TRAINJOBS.kind or dns_subdomain_fault(owner.name):
+    owner = trainjob_owner(meta)
+    if owner is None or dns_subdomain_fault(owner.name):
         return None  # the API server looks at names only afterwards: no TrainJob is called so
-    return owner if owner.api_version.partition("/")[0] == TRAINER else None
+    return owner
 
 
 def _admitted(request: Request) -> JobSet | None:
@@ -207,7 +219,7 @@ def _refused(case: Reviewed, asked: Asked, choice: Choice, rules: Rules) -> Answ
     others = other_schedulers(case.jobset)
     if others:
         ways = asks_for_us(case.jobset, asked, rules.scheduler_name)
-        return Answer(refusal=refuse_both(others, ways)) if ways else UNTOUCHED
+        return Answer(refusal=refuse_both(others, ways)) if ways else _not_ours(case.tree)
     refusal = refuse_exclusive(case.jobset, case.ours) or refuse_queue(choice)
     return Answer(refusal=refusal) if refusal else None
 

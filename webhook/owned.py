@@ -3,6 +3,10 @@
 The API server notes for each manager which fields he set (`metadata.managedFields`), and it does so
 before admission. So a field that is there and belongs to nobody was filled in by a webhook. Where
 nothing is noted at all, everything counts as somebody's.
+
+This is no proof: a client chooses the name of its manager, and may send notes of its own making.
+So no name is looked at, and nothing is decided by it but which labels of the same author count. By
+forged notes a label is taken for admission's and not heard, as if its author had left it out.
 """
 
 from collections.abc import Mapping, Sequence

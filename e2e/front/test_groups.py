@@ -129,8 +129,8 @@ async def test_a_part_without_replicas_is_left_out(front: Front, room: str) -> N
     """Replicas 0 and numNodes 0 make no group, and nothing waits for them."""
     empty = Submission("empty", "torch-distributed", room, 0)
     async with _seen(front.cluster, room) as seen:
-        await front.cluster.api.create(empty.trainjob())
-        await front.cluster.api.create(_marked_jobset(room))
+        trainjob = await front.cluster.api.create(empty.trainjob())
+        await front.cluster.api.create(_unusual_jobset(room, trainjob))
         await seen.until(lambda state: _has_pods(state, 2), "both pods of the JobSet exist")
         await seen.until(lambda state: len(groups_in(state)) == 1, "its group exists")
         await seen.until(lambda state: _is_done(state, "empty"), "no nodes are done at once")
@@ -340,22 +340,22 @@ def _controller(job: Obj) -> Obj:
     return {"apiVersion": "batch/v1", "kind": "Job", **own}
 
 
-def _marked_jobset(namespace: str) -> Obj:
-    """Return a JobSet as admission leaves one, with a part that Trainer would never build."""
+def _unusual_jobset(namespace: str, trainjob: Obj) -> Obj:
+    """Return a JobSet of a TrainJob, with a part that Trainer would never build."""
     jobs = []
     for name, replicas in (("node", 1), ("none", 0)):
         job = _template(name)
         job["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
-        job["spec"]["template"]["metadata"] = {"labels": {"trainer-kai.dev/gang": "Main"}}
-        job["spec"]["template"]["spec"]["schedulerName"] = "kai-scheduler"
         jobs.append({"name": name, "replicas": replicas, "template": job})
+    owner = {it: trainjob[it] for it in ("apiVersion", "kind")}
+    owner |= {it: trainjob["metadata"][it] for it in ("name", "uid")}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {
             "namespace": namespace,
             "name": "job",
-            "annotations": {"trainer-kai.dev/admitted": "v1"},
+            "ownerReferences": [{**owner, "controller": True}],
         },
         "spec": {"replicatedJobs": jobs},
     }

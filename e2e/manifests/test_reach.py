@@ -25,7 +25,7 @@ from e2e.conftest import failed
 from e2e.front.install import install
 from e2e.front.runtimes import make_runtime
 from e2e.manifests.listener import Asked, listening, trust
-from trainer_kai.api.names import GANG, INJECT, LAST_CHECKPOINT, QUEUE
+from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, INJECT, LAST_CHECKPOINT, QUEUE
 
 TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
 OURS: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
@@ -67,7 +67,8 @@ CHANGES: Final[list[tuple[Obj, bool]]] = [
 ]
 OTHERS: Final = "default-scheduler"
 LABELLED: Final = {"metadata": {"labels": {QUEUE: "team-a"}}}
-# Pod templates of a JobSet of a TrainJob, and labels of the JobSet -> whether it reaches us.
+MARK: Final = {ADMITTED: ADMITTED_MARK}  # an annotation
+# Pod templates of a TrainJob's JobSet, labels of the JobSet or our mark -> whether it reaches us.
 LEFT: Final[dict[str, tuple[list[Any], Obj, bool]]] = {
     "all-go-to-another": ([_to(OTHERS), _to("volcano")], {}, False),
     "one-says-nothing": ([_to(OTHERS), _to()], {}, True),
@@ -76,6 +77,7 @@ LEFT: Final[dict[str, tuple[list[Any], Obj, bool]]] = {
     "other-labels": ([_to(OTHERS, metadata={"labels": {"a": "b"}})], {"a": "b"}, False),
     "a-template-names-a-queue": ([_to(OTHERS, **LABELLED)], {}, True),
     "it-is-marked": ([_to(OTHERS, metadata={"labels": {GANG: "Main"}})], {}, True),
+    "it-says-that-we-saw-it": ([_to(OTHERS)], MARK, True),
     "the-jobset-names-a-queue": ([_to(OTHERS)], {QUEUE: "team-a"}, True),
     "no-pods-at-all": ([], {}, True),
 }
@@ -185,6 +187,11 @@ async def test_only_what_is_ours_reaches_us(heard: Heard) -> None:
     created = {f"owned-{i}" for i, (_, reaches) in enumerate(OWNERS) if reaches}
     assert _new(asked) == {Asked("/mutate/jobset", "CREATE", name) for name in created}
 
+    marked = jobset("says-that-we-saw-it", None)
+    marked["metadata"]["annotations"] = MARK
+    await cluster.api.create(marked, dryRun="All")
+    assert _new(asked) == {Asked("/mutate/jobset", "CREATE", "says-that-we-saw-it")}
+
     for i, labels in enumerate([{GANG: "node"}, {}, {"example.com/gang": "node"}]):
         await cluster.api.create(pod(f"pod-{i}", **labels), dryRun="All")
     await cluster.api.create(pod("bound", node="node-0", **{GANG: "node"}), dryRun="All")
@@ -258,9 +265,9 @@ async def test_what_goes_to_other_schedulers_does_not_reach_us(heard: Heard) -> 
     """
     cluster, _, asked = heard
     _new(asked)
-    for name, (templates, labels, _) in LEFT.items():
+    for name, (templates, words, _) in LEFT.items():
         made = jobset(name, OURS)
-        made["metadata"]["labels"] = labels
+        made["metadata"]["annotations" if words is MARK else "labels"] = words
         made["spec"]["replicatedJobs"] = [
             {"name": f"job-{i}", "template": {"spec": {"template": template}}}
             for i, template in enumerate(templates)

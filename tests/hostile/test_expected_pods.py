@@ -54,7 +54,7 @@ def test_a_jobset_that_expects_too_many_gets_no_group(simulate: Simulate, replic
     )
 
 
-def test_fifty_jobsets_at_the_bound_cost_nobody_anything(simulate: Simulate) -> None:
+def test_fifty_jobsets_at_the_bound_cost_the_victims_nothing(simulate: Simulate) -> None:
     """Each expects as many as it may, and asks for something else than the others."""
     hostile = [
         jobset(f"greedy-{n}", waiting(100, MOST_EXPECTED // 100, f"{n + 1}m")) for n in range(50)
@@ -108,7 +108,7 @@ def expecting(replicas: int, count: int, after: int = 0) -> list[Obj]:
 def test_a_group_that_says_too_much_is_misconfigured(
     simulate: Simulate, objects: list[Obj], told: str
 ) -> None:
-    """Whoever wrote it, nothing of it is expanded, and the annotation is named."""
+    """Nothing of it is expanded, and the annotation is named."""
     measured = simulate([*cluster(), *gangs(), *objects])
 
     assert bound(measured) == ["blue"] * 8 + ["red"] * 8

@@ -167,17 +167,18 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     owned = webhook("jobset-create.trainer-kai.dev")["matchConditions"][0]["expression"]
     assert pods == {"key": names.GANG, "operator": "Exists"}
     assert f"startsWith('{names.TRAINER}/')" in owned
+    assert f"'{names.ADMITTED}' in object.metadata.annotations" in owned
     told = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", told)) == set(READ.annotations)
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:
-    """Ours by default, and the labels by which somebody asks for us."""
+    """Ours by default, the labels by which a user asks for us, and the mark of admission."""
     [_, other] = webhook("jobset-create.trainer-kai.dev")["matchConditions"]
 
     assert other["name"] == "not-left-to-others"
     assert f"in ['', '{names.SCHEDULER_NAME}']" in other["expression"]
-    for name in (names.QUEUE, names.GANG):
+    for name in (names.QUEUE, names.GANG, names.ADMITTED):
         assert f"'{name}' in " in other["expression"]
 
 

@@ -28,6 +28,7 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     RESTART_ATTEMPT,
 )
+from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.pod import Pod, PodStatus
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBS, RUNTIMES
@@ -147,10 +148,15 @@ def _with_gang(job: ReplicatedJob, rules: Rules, unit: Any) -> ReplicatedJob:
 def _group(given: Given, it: _Workload, pods: list[Pod], rules: Rules) -> None:
     """Give a JobSet its groups and its pods their places."""
     cluster, jobset = given.cluster, it.jobset
-    made = [] if pods or _has_begun(jobset) else [*_first_pods(it.name, jobset)]
+    is_forged = _is_forged(given, jobset)
+    if is_forged:
+        why = "the TrainJob that it names as its controller has another uid"
+        given.notes.append(f"{it.name}: gets no PodGroup: {why}")
+    made = [] if pods or is_forged or _has_begun(jobset) else [*_first_pods(it.name, jobset)]
     for pod in made:
         cluster.pods.setdefault(pod.metadata.key, pod)
-    steps = plan(jobset, Known({}), map(_seen, (*pods, *made)), rules)
+    known = Known({}, has_trainjob=not is_forged)
+    steps = plan(jobset, known, map(_seen, (*pods, *made)), rules)
     for finding in steps.outline.findings:
         if finding.blocks:
             given.notes.append(f"{it.name}: never runs: {finding}")
@@ -162,6 +168,20 @@ def _group(given: Given, it: _Workload, pods: list[Pod], rules: Rules) -> None:
         cluster.pods[assign.key] = _assigned(cluster.pods[assign.key], assign)
     meta = replace(jobset.metadata, uid=owner)
     cluster.jobsets[meta.key] = replace(jobset, metadata=meta)
+
+
+def _is_forged(given: Given, jobset: JobSet) -> bool:
+    """Say whether the TrainJob that a JobSet names is another one by its uid.
+
+    Files often have the one without the other, or no uids; then the JobSet is believed.
+    """
+    owner = trainjob_owner(jobset.metadata)
+    key = Key(jobset.metadata.namespace, owner.name) if owner else None
+    job = given.trainjobs.get(key) if key else None
+    if owner is None or job is None:
+        return False
+    filled_in = f"{job.metadata.namespace}.{job.metadata.name}"
+    return bool(owner.uid) and job.metadata.uid not in {owner.uid, filled_in}
 
 
 def _own_uid(meta: Meta) -> str:

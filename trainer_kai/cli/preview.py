@@ -210,9 +210,10 @@ def _admit(jobset: JobSet, facts: Facts, around: Surroundings) -> tuple[JobSet, 
     if isinstance(case, Answer):
         return _without_pods(jobset), _refusals(case)
     answer = mutate_jobset(case, facts, rules)
-    if answer.refusal or not answer.operations:
+    made = msgspec.convert(case.tree, JobSet)
+    if answer.refusal or ADMITTED not in made.metadata.annotations:
         return _without_pods(jobset), _refusals(answer)
-    return msgspec.convert(case.tree, JobSet), [*map(_note, answer.warnings)]
+    return made, [*map(_note, answer.warnings)]
 
 
 def _note(warning: str) -> Finding:

@@ -2,6 +2,7 @@
 
 The answer follows from what is there and from nothing else, so asking twice is asking once. While a
 JobSet is suspended nothing is written: its queue may still change, and its groups ask for nothing.
+Nor is it for a JobSet whose TrainJob does not exist: marks and owners are what an author wrote.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,10 +36,11 @@ _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 
 class Known(NamedTuple):
-    """The groups of a JobSet, and which fields of a group's spec their definition does not have."""
+    """The groups of a JobSet, and what else is known of the cluster."""
 
     groups: Mapping[Key, Group]
-    undefined: AbstractSet[str] = frozenset()
+    undefined: AbstractSet[str] = frozenset()  # fields of a group's spec that KAI's CRD lacks
+    has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
 
 
 class Assign(NamedTuple):
@@ -67,7 +69,7 @@ def plan(jobset: JobSet, known: Known, members: Iterable[Seen], rules: Rules) ->
     """Compare what is with what should be."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
-    if is_over or jobset.spec.suspend or not is_ours(jobset):
+    if is_over or jobset.spec.suspend or not (known.has_trainjob and is_ours(jobset)):
         return Plan()
     whole = outline(jobset, rules.scheduler_name, staged=rules.mode == "external")
     marked = Outline(

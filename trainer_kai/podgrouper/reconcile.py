@@ -14,10 +14,10 @@ from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object, PartialObject
-from trainer_kai.api.names import BATCH, GANG, JOBSET_UID, MEMBERS, POD_GROUP, QUEUE, STAGE
+from trainer_kai.api.names import GANG, JOBSET_UID, MEMBERS, POD_GROUP, QUEUE, STAGE
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import JOBS, JOBSETS, PODS
+from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Conflict, NotFound
@@ -38,8 +38,9 @@ __all__ = ["Podgrouper"]
 
 T = TypeVar("T", bound=Object)
 
-_JOB_METADATA: Final = Resource(
-    BATCH, JOBS.version, JOBS.plural, JOBS.kind, namespaced=True, struct=PartialObject
+_JOB_METADATA, _TRAINJOB_METADATA = (
+    Resource(it.group, it.version, it.plural, it.kind, namespaced=True, struct=PartialObject)
+    for it in (JOBS, TRAINJOBS)
 )
 _APPLY: Final = Write(field_manager=FIELD_MANAGER, force=True)
 _ASSIGN: Final = Write(field_manager=FIELD_MANAGER)
@@ -60,7 +61,7 @@ class Podgrouper:
         self._warned: dict[Key, str] = {}  # of which JobSet it was said that it never runs
         self._applying: dict[Key, bool] = {}  # no: it was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while we lead
-        self._unsynced = 4
+        self._unsynced = 5
         self._synced = asyncio.Event()
 
     def follow(self, run: Runner, client: Client, seen: Observed, health: Health) -> None:
@@ -74,6 +75,11 @@ class Podgrouper:
                 "jobs",
                 Watch(client, Target(_JOB_METADATA, "", of_jobsets, only_metadata=True), seen),
                 self._job,
+            ),
+            (
+                "trainjobs",
+                Watch(client, Target(_TRAINJOB_METADATA, only_metadata=True), seen),
+                self._trainjob,
             ),
             ("pods", Watch(client, Target(PODS, selection=ours), seen), self._pod),
         ]
@@ -106,7 +112,8 @@ class Podgrouper:
         jobset = self._roster.jobsets.get(key)
         if jobset is None:
             return None  # gone, and its groups go with it
-        known = Known(self._roster.groups(jobset.metadata.uid), self._undefined)
+        groups = self._roster.groups(jobset.metadata.uid)
+        known = Known(groups, self._undefined, self._roster.has_trainjob(jobset))
         steps = plan(jobset, known, self._roster.members(jobset), self._rules)
         self._warn(jobset, steps)
         before = self._queues(jobset)
@@ -195,6 +202,10 @@ class Podgrouper:
 
     def _job(self, change: Change[PartialObject]) -> None:
         self._look(self._roster.job_changed(change.key, _present(change)))
+
+    def _trainjob(self, change: Change[PartialObject]) -> None:
+        for key in self._roster.trainjob_changed(change.key, _present(change)):
+            self._look(key)
 
     def _pod(self, change: Change[Pod]) -> None:
         self._look(self._roster.pod_changed(change.key, _present(change)))

@@ -1,4 +1,4 @@
-"""What is known of the cluster: JobSets, their groups, their Jobs, and pods.
+"""What is known of the cluster: TrainJobs, JobSets, their groups, their Jobs, and pods.
 
 Changes come in, in any order; what goes out is which JobSet is to be looked at again. A pod belongs
 to a JobSet only if its controller is a Job whose controller is that JobSet, and if the Job takes it
@@ -20,6 +20,7 @@ from trainer_kai.api.names import (
     POD_GROUP,
     REPLICATED_JOB,
 )
+from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import JOBS, JOBSETS
 from trainer_kai.podgrouper.seen import Group, WatchedGroup, group_of
@@ -45,6 +46,8 @@ class Roster:
 
     def __init__(self, *, counts: bool) -> None:
         self.jobsets: dict[Key, JobSet] = {}
+        self._trainjobs: dict[Key, str] = {}  # their uids
+        self._jobsets_of: dict[Key, set[Key]] = {}  # by the TrainJob they name as their controller
         self._counts = counts
         self._groups: dict[str, dict[Key, Group]] = {}  # by the uid of their JobSet
         self._owner_of_group: dict[Key, tuple[str, Key]] = {}
@@ -63,13 +66,36 @@ class Roster:
             if self._jobset_of_job.get(pod.job_uid) == jobset.metadata.uid:
                 yield pod
 
+    def has_trainjob(self, jobset: JobSet) -> bool:
+        """Say whether the TrainJob that a JobSet names as its controller exists, with that uid."""
+        owner = trainjob_owner(jobset.metadata)
+        if owner is None:
+            return False
+        return self._trainjobs.get(Key(jobset.metadata.namespace, owner.name)) == owner.uid
+
     def jobset_changed(self, key: Key, jobset: JobSet | None) -> Key | None:
         """Take note of a JobSet; None is one that is gone."""
+        before = _trainjob_key(self.jobsets.pop(key, None))
+        if before is not None:
+            self._jobsets_of[before].discard(key)
+            if not self._jobsets_of[before]:
+                del self._jobsets_of[before]
         if jobset is None:
-            self.jobsets.pop(key, None)
             return None
         self.jobsets[key] = jobset
+        named = _trainjob_key(jobset)
+        if named is not None:
+            self._jobsets_of.setdefault(named, set()).add(key)
         return key
+
+    def trainjob_changed(self, key: Key, trainjob: PartialObject | None) -> frozenset[Key]:
+        """Take note of a TrainJob; return the JobSets that wait for it."""
+        before = self._trainjobs.pop(key, None)
+        if trainjob is None:
+            return frozenset()
+        self._trainjobs[key] = trainjob.metadata.uid
+        is_new = before != trainjob.metadata.uid
+        return frozenset(self._jobsets_of.get(key, ())) if is_new else frozenset()
 
     def group_gone(self, key: Key, uid: str) -> Key | None:
         """Forget a PodGroup, unless another one has its name by now; return whose it was."""
@@ -122,6 +148,11 @@ class Roster:
         self._pods.setdefault(jobset, {})[key] = seen
         self._named_by[key] = jobset
         return jobset if seen != before else None
+
+
+def _trainjob_key(jobset: JobSet | None) -> Key | None:
+    owner = trainjob_owner(jobset.metadata) if jobset else None
+    return Key(jobset.metadata.namespace, owner.name) if jobset and owner else None
 
 
 def _see(pod: Pod) -> Seen | None:

@@ -2,7 +2,8 @@
 
 Of a PodGroup that is what it would write, and which of its fields are ours: the API server knows
 that, and says it in managedFields. So a field that we no longer want is told from one that somebody
-else has set, and nothing has to be remembered between two runs.
+else has set, and nothing has to be remembered between two runs. A client chooses the name
+of its manager, which proves nothing elsewhere: PodGroups no tenant may write, so here it will do.
 """
 
 from collections.abc import Iterator, Mapping

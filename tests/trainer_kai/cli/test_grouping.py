@@ -56,6 +56,28 @@ def jobset(**spec: Any) -> dict[str, Any]:
     }
 
 
+def owned(uid: str) -> dict[str, Any]:
+    """Return a JobSet whose controller is a TrainJob of that uid."""
+    made = jobset()
+    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "mine"}
+    made["metadata"]["ownerReferences"] = [{**owner, "uid": uid, "controller": True}]
+    return made
+
+
+def test_a_jobset_is_believed_unless_its_trainjob_has_another_uid() -> None:
+    """Files often hold no TrainJob, or none of their uids; one that has another is told."""
+    mine = trainjob("mine", "in-no-file")
+    for known in ([], [mine], [{**mine, "metadata": {**mine["metadata"], "uid": "u"}}]):
+        assert grouped(owned("u"), *known).cluster.pod_groups
+    other = {**mine, "metadata": {**mine["metadata"], "uid": "another"}}
+    given = grouped(owned("u"), other)
+
+    assert not given.cluster.pod_groups
+    assert not given.cluster.pods
+    told = "the TrainJob that it names as its controller has another uid"
+    assert f"JobSet default/js: gets no PodGroup: {told}" in given.notes
+
+
 def member(name: str) -> dict[str, Any]:
     """Return a pod of the JobSet that nobody has told its group."""
     labels = {JOBSET_NAME: "js", REPLICATED_JOB: "node", JOB_INDEX: "0"}

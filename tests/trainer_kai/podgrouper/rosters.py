@@ -12,19 +12,28 @@ from trainer_kai.podgrouper.roster import Roster
 from trainer_kai.podgrouper.seen import FIELD_MANAGER, WatchedGroup
 from trainer_kai.policy.groups import Fields, Rules
 
-__all__ = ["BUNDLED", "EXTERNAL", "applied", "job_of", "known"]
+__all__ = ["BUNDLED", "EXTERNAL", "applied", "job_of", "known", "trainjob_of"]
 
 BUNDLED = Rules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
 EXTERNAL = Rules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
 
 
 def known(jobset: JobSet, *, counts: bool = False) -> Roster:
-    """Return a roster that knows a JobSet and its Jobs."""
+    """Return a roster that knows a JobSet, its TrainJob and its Jobs."""
     roster = Roster(counts=counts)
+    roster.trainjob_changed(*trainjob_of(jobset))
     roster.jobset_changed(jobset.metadata.key, jobset)
     for job in jobset.spec.replicated_jobs:
         roster.job_changed(*job_of(jobset, job.name))
     return roster
+
+
+def trainjob_of(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
+    """Return the TrainJob that a JobSet names, or another one of that name."""
+    (owner,) = jobset.metadata.owner_references
+    key = Key(jobset.metadata.namespace, owner.name)
+    metadata = {"namespace": key.namespace, "name": key.name, "uid": uid or owner.uid}
+    return key, decode(PartialObject, encode({"metadata": metadata}))
 
 
 def job_of(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObject]:

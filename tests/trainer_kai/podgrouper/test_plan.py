@@ -37,8 +37,9 @@ OTHER_RULES = {"annotations": {ADMITTED: "v2"}}
 def look(roster: Roster, rules: Rules = BUNDLED) -> Plan:
     """Plan for the one JobSet of a roster."""
     (found,) = roster.jobsets.values()
-    groups = Known(roster.groups(found.metadata.uid))
-    return plan(found, groups, roster.members(found), rules)
+    is_of = roster.has_trainjob(found)
+    there = Known(roster.groups(found.metadata.uid), has_trainjob=is_of)
+    return plan(found, there, roster.members(found), rules)
 
 
 def carry_out(roster: Roster, rules: Rules = BUNDLED, **more: Any) -> Plan:

@@ -27,11 +27,18 @@ from trainer_kai.podgrouper.reconcile import Podgrouper
 PATIENCE_S = 5.0
 
 
+def trainjob(uid: str = "trainjob-1") -> dict[str, Any]:
+    """Return the metadata of a TrainJob."""
+    name = {"namespace": "default", "name": "job"}
+    return {"metadata": {**name, "uid": uid, "resourceVersion": "4"}}
+
+
 class Cluster:
     """An API server that has some objects, and writes down what is asked of it."""
 
     def __init__(self, *refusals: Answer) -> None:
-        self.lists: dict[str, list[Any]] = {"jobsets": [], "jobs": [], "pods": [], "podgroups": []}
+        kinds = ("jobsets", "jobs", "pods", "podgroups")
+        self.lists: dict[str, list[Any]] = {"trainjobs": [trainjob()], **{it: [] for it in kinds}}
         self.writes: list[tuple[Request, Any]] = []
         self.news = asyncio.Event()
         self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
@@ -206,6 +213,18 @@ async def test_a_group_that_is_gone_before_the_answer_comes_is_made_again() -> N
         await asyncio.sleep(0.1)
         late.set()
         await cluster.until("podgroups", 2)
+
+
+async def test_a_group_waits_for_its_trainjob() -> None:
+    """Watches are not in step; one of another uid is none, and the right one is enough."""
+    cluster = Cluster()
+    obj, job = jobset()
+    cluster.lists |= {"jobsets": [obj], "jobs": [job], "trainjobs": [trainjob("another")]}
+    async with grouping(cluster):
+        await asyncio.sleep(0.1)
+        assert cluster.writes == []
+        cluster.tell("trainjobs", "MODIFIED", trainjob())
+        await cluster.until("podgroups", 1)
 
 
 async def test_nobody_writes_but_the_leader() -> None:

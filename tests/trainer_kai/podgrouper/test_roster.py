@@ -1,7 +1,7 @@
 """The roster: changes in, which JobSet to look at out, and nothing kept for the dead."""
 
 from tests.support.jobsets import admitted, pod, recorded
-from tests.trainer_kai.podgrouper.rosters import BUNDLED, applied, job_of, known
+from tests.trainer_kai.podgrouper.rosters import BUNDLED, applied, job_of, known, trainjob_of
 from tests.trainer_kai.podgrouper.test_plan import NAME, carry_out, look
 from trainer_kai.api.meta import Key
 from trainer_kai.podgrouper.roster import Roster
@@ -22,6 +22,33 @@ def test_a_pod_that_came_before_its_job_is_looked_at_when_the_job_is_known() -> 
     assert roster.job_changed(*job_of(ours, "node")) == JOB
     assert [seen.key for seen in roster.members(ours)] == [POD]
     assert roster.job_changed(*job_of(ours, "node")) is None
+
+
+def test_a_jobset_that_came_before_its_trainjob_is_looked_at_when_that_is_known() -> None:
+    """Once: what else changes of a TrainJob is none of the podgrouper's business."""
+    ours = admitted(recorded("torch-distributed"))
+    roster = Roster(counts=False)
+    roster.jobset_changed(JOB, ours)
+    assert not roster.has_trainjob(ours)
+    assert not look(roster).apply
+
+    assert roster.trainjob_changed(*trainjob_of(ours)) == {JOB}
+    assert roster.has_trainjob(ours)
+    assert look(roster).apply
+    assert roster.trainjob_changed(*trainjob_of(ours)) == frozenset()
+
+
+def test_another_trainjob_of_the_same_name_is_not_the_one_that_is_named() -> None:
+    """Nor is one that is gone, or that was made anew."""
+    ours = admitted(recorded("torch-distributed"))
+    roster = known(ours)
+    key, other = trainjob_of(ours, uid="another")
+
+    assert roster.trainjob_changed(key, other) == {JOB}
+    assert not roster.has_trainjob(ours)
+    roster.trainjob_changed(*trainjob_of(ours))
+    roster.trainjob_changed(key, None)
+    assert not roster.has_trainjob(ours)
 
 
 def test_pods_that_are_assigned_are_nobodys_business_in_bundled_mode() -> None:
@@ -70,7 +97,8 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
         roster.job_changed(job_of(ours, job.name)[0], None)
     roster.group_gone(GROUP, f"uid-{NAME}")
     roster.jobset_changed(JOB, None)
+    roster.trainjob_changed(trainjob_of(ours)[0], None)
 
     kept = {name: value for name, value in vars(roster).items() if isinstance(value, dict)}
-    assert len(kept) == 7
+    assert len(kept) == 9
     assert not any(kept.values())

@@ -1,0 +1,151 @@
+"""A JobSet says that admission saw it, and of which TrainJob it is: neither is true for being said.
+
+A tenant with the role `edit` may write any JobSet. What admission has marked the podgrouper gives
+PodGroups, which no tenant may write himself.
+"""
+
+from typing import Any, Final
+
+import pytest
+
+from tests.hostile.conftest import Simulate
+from tests.hostile.jobsets import jobset, marked, rjob, trainjob, waiting
+from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
+from tests.support.case import Case, ids
+from tests.webhook import objects
+from tests.webhook.objects import OWNER, applied, job, managed, reviewed
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import PartialObject
+from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
+from trainer_kai.podgrouper.plan import Known, plan
+from trainer_kai.podgrouper.roster import Roster
+from trainer_kai.policy.groups import Rules
+from webhook.review import Answer
+
+Obj = dict[str, Any]
+MARK: Final = {ADMITTED: ADMITTED_MARK}
+RULES: Final = Rules("bundled", "kai-scheduler", "default-queue")
+TOLD: Final = f"metadata.annotations[{ADMITTED}]: only trainer-kai writes it, on JobSets"
+COSCHEDULED: Final[Obj] = {"labels": {"scheduling.x-k8s.io/pod-group": "job"}}
+
+
+def sent(*jobs: Obj, **parts: Any) -> Obj:
+    """Return a JobSet that is made with our mark on it."""
+    return objects.jobset(*jobs, annotations=MARK, **parts)
+
+
+NOT_OURS: Final[list[Case[Obj, None]]] = [
+    Case("it has no owner", sent(ownerReferences=[]), None),
+    Case(
+        "a TrainJob owns it, but does not control it",
+        sent(ownerReferences=[{**OWNER, "controller": False}]),
+        None,
+    ),
+    Case(
+        "it is of a TrainJob of another group",
+        sent(ownerReferences=[{**OWNER, "apiVersion": "example.com/v1"}]),
+        None,
+    ),
+    Case("no TrainJob can be called so", sent(ownerReferences=[{**OWNER, "name": "A/b"}]), None),
+    Case("its pods are made elsewhere", sent(managedBy="kueue.x-k8s.io/multikueue"), None),
+    Case("all its pods go to another scheduler", sent(job("node", "volcano")), None),
+    Case("another scheduler was chosen for it", sent(job("node", **COSCHEDULED)), None),
+]
+
+
+@pytest.mark.parametrize("case", NOT_OURS, ids=ids)
+def test_the_mark_is_taken_from_what_is_not_ours(case: Case[Obj, None]) -> None:
+    """Its author is told; asked a second time, admission has nothing more to do."""
+    answer = reviewed(case.given)
+
+    assert answer.refusal is None
+    [told] = answer.warnings
+    assert told.startswith(TOLD)
+    after = applied(case.given, answer)
+    assert ADMITTED not in after["metadata"]["annotations"]
+    assert reviewed(after) == Answer()
+
+
+def test_the_mark_of_what_is_ours_is_set_again_whatever_was_sent() -> None:
+    """Also when admission is asked once more, after another webhook has changed the JobSet."""
+    for value in ("v1", "v0", ""):
+        given = managed(objects.jobset(annotations={ADMITTED: value}))
+        after = applied(given, reviewed(given))
+        assert after["metadata"]["annotations"] == MARK
+        assert applied(after, reviewed(after)) == after
+
+
+def test_what_cannot_be_read_and_says_that_we_saw_it_is_refused() -> None:
+    """It costs its author; without the mark it is no care of ours."""
+    broken = sent(ownerReferences=[])
+    broken["spec"]["replicatedJobs"] = "many"
+
+    assert reviewed(broken).refusal is not None
+    assert reviewed({**broken, "metadata": {**broken["metadata"], "annotations": {}}}) == Answer()
+
+
+def test_a_name_of_a_manager_proves_nothing() -> None:
+    """Fields that are sent as ours are judged like all others: `kubectl --field-manager=…`."""
+    for manager in ("trainer", "trainer-kai-webhook", "trainer-kai-podgrouper"):
+        given = managed(sent(ownerReferences=[]))
+        given["metadata"]["managedFields"][0]["manager"] = manager
+        assert ADMITTED not in applied(given, reviewed(given))["metadata"]["annotations"]
+
+
+def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:
+    """Return the PodGroups that a JobSet gets in a cluster with some TrainJobs."""
+    roster = Roster(counts=False)
+    roster.jobset_changed(made.metadata.key, made)
+    for it in trainjobs:
+        known = decode(PartialObject, encode({"metadata": it["metadata"]}))
+        roster.trainjob_changed(known.metadata.key, known)
+    has_trainjob = roster.has_trainjob(made)
+    return plan(made, Known({}, has_trainjob=has_trainjob), (), RULES).apply
+
+
+NAMED: Final = trainjob("mine")
+NO_GROUP: Final[list[Case[tuple[JobSet, tuple[Obj, ...]], None]]] = [
+    Case("it has no owner", (marked(waiting(1, 1)), (NAMED,)), None),
+    Case("there is no such TrainJob", (marked(waiting(1, 1), NAMED), ()), None),
+    Case("it has another uid", (marked(waiting(1, 1), NAMED), (trainjob("mine", "other"),)), None),
+    Case(
+        "it is of another namespace",
+        (marked(waiting(1, 1), NAMED), (trainjob("mine", namespace="red"),)),
+        None,
+    ),
+    Case("it is no TrainJob", (marked(waiting(1, 1), {**NAMED, "kind": "Job"}), (NAMED,)), None),
+    Case(
+        "nor one of Trainer",
+        (marked(waiting(1, 1), {**NAMED, "apiVersion": "example.com/v1"}), (NAMED,)),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", NO_GROUP, ids=ids)
+def test_a_forged_jobset_gets_no_group(case: Case[tuple[JobSet, tuple[Obj, ...]], None]) -> None:
+    """Though it is marked, by whatever way that came on it."""
+    made, trainjobs = case.given
+    assert groups_of(made, *trainjobs) == ()
+
+
+def test_a_jobset_of_a_trainjob_that_exists_gets_its_group() -> None:
+    """A tenant may name a TrainJob of his own: what he has by it is bounded, and charged to him."""
+    assert len(groups_of(marked(waiting(1, 1), NAMED), NAMED)) == 1
+
+
+def test_a_forged_owner_costs_the_victims_nothing(simulate: Simulate) -> None:
+    """The tenant's JobSet names a TrainJob that was there before, and is told so."""
+    gangs = [
+        it
+        for name in VICTIMS
+        for it in (pod_group(name, "job", 8), *(pod(name, f"p{n}", 1, "job") for n in range(8)))
+    ]
+    forged = jobset("forged", [rjob("node", 1, 100)], trainjob("mine", "before"))
+    there = {**trainjob("mine", "now"), "spec": {"suspend": True, "runtimeRef": {"name": "any"}}}
+
+    measured = simulate([*cluster(), *gangs, there, forged])
+
+    assert len(measured.binds) == 16
+    assert not [name for name in measured.waiting if name.startswith(f"{TENANT}/")]
