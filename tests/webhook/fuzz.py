@@ -1,9 +1,9 @@
 """Sends broken reviews to a real server for as long as it is told: `python -m tests.webhook.fuzz`.
 
 Real reviews are changed at random: bytes flipped, cut and doubled, fields dropped, types changed,
-texts made huge or strange, nests made deep. The server runs in a process of its own, so that its
-memory can be measured. Each must be answered in time and without a 5xx; what answers at the end as
-at the beginning is a process that nothing harmed.
+texts made huge or strange, nests made deep, numbers made extreme. The server runs in a process of
+its own, so that its memory can be measured. Each must be answered in time and without a 5xx; what
+answers at the end as at the beginning is a process that nothing harmed.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 
 from tests.support.tree import ROOT
+from tests.webhook.extremes import extreme
 from tests.webhook.objects import BUNDLED, REVIEWS
 from tests.webhook.serving import serving, trainjob
 from trainer_kai.api.meta import Key
@@ -42,7 +43,9 @@ __all__ = ["Result", "fuzz"]
 _IN_FLIGHT: Final = 8
 _LONGEST: Final = 17 << 20
 _ANSWER_S: Final = 8.0
+_EXTREME_S: Final = 3.0  # the shortest time-out by which the API server asks
 _GROWTH_MIB: Final = 48  # what the largest bodies under way at once may leave behind
+_MOST_MIB: Final = 512  # at any time
 _PATHS: Final = {
     "jobset": "/mutate/jobset",
     "pod": "/mutate/pod",
@@ -61,15 +64,18 @@ class Result(NamedTuple):
 
     answers: Counter[str]  # by status, or by what a review said
     longest_s: float
-    mebibytes: tuple[float, float]  # of the server, warm and at the end
+    extreme_s: float  # the longest answer to numbers that were made extreme
+    mebibytes: tuple[float, float, float]  # of the server: warm, at the end, and the most it had
 
     def check(self) -> None:
         """Raise for whatever must not be."""
         bad = [it for it in self.answers if it[0] == "5" or it == "failed" or "no answer" in it]
         assert not bad, self.answers
         assert self.longest_s < _ANSWER_S, f"an answer took {self.longest_s:.1f} s"
-        before, after = self.mebibytes
+        assert self.extreme_s < _EXTREME_S, f"extreme numbers took {self.extreme_s:.1f} s"
+        before, after, most = self.mebibytes
         assert after - before < _GROWTH_MIB, f"from {before:.0f} to {after:.0f} MiB"
+        assert most < _MOST_MIB, f"{most:.0f} MiB"
 
 
 async def fuzz(seconds: float, seed: int) -> Result:
@@ -77,20 +83,21 @@ async def fuzz(seconds: float, seed: int) -> Result:
     chance = random.Random(seed)
     bodies = [(_PATHS[it.name.partition("-")[0]], it.read_bytes()) for it in _reviews()]
     answers: Counter[str] = Counter()
-    longest_s = 0.0
+    longest_s: dict[bool, float] = {False: 0.0, True: 0.0}  # by whether numbers were extreme
     async with _server() as (url, pid, session):
         for path, body in bodies * 50:
             await _send(session, url + path, body)
-        warm = _resident_mib(pid)
+        warm = _mib(pid, "VmRSS")
         until = time.monotonic() + seconds
 
         async def send_on() -> None:
-            nonlocal longest_s
             while time.monotonic() < until:
                 path, body = chance.choice(bodies)
+                is_extreme = chance.random() < 0.25
+                sent = _extreme(body, chance) if is_extreme else _broken(body, chance)
                 began = time.monotonic()
-                answers[await _send(session, url + path, _broken(body, chance))] += 1
-                longest_s = max(longest_s, time.monotonic() - began)
+                answers[await _send(session, url + path, sent)] += 1
+                longest_s[is_extreme] = max(longest_s[is_extreme], time.monotonic() - began)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(_IN_FLIGHT):
@@ -98,7 +105,8 @@ async def fuzz(seconds: float, seed: int) -> Result:
         for path, body in bodies:
             said = await _send(session, url + path, body)
             assert said in _GOOD, f"a good review afterwards: {said}"
-        return Result(answers, longest_s, (warm, _resident_mib(pid)))
+        memory = warm, _mib(pid, "VmRSS"), _mib(pid, "VmHWM")
+        return Result(answers, max(longest_s.values()), longest_s[True], memory)
 
 
 def _reviews() -> list[Path]:
@@ -178,6 +186,12 @@ async def _serve() -> None:
         await asyncio.to_thread(sys.stdin.read)
 
 
+def _extreme(body: bytes, chance: random.Random) -> bytes:
+    tree = json.loads(body)
+    extreme(tree, chance)
+    return json.dumps(tree).encode()
+
+
 def _broken(body: bytes, chance: random.Random) -> bytes:
     """Return a review that is no longer what it was."""
     if chance.random() < 0.3:
@@ -251,8 +265,9 @@ def _deep(levels: int, value: Any) -> Any:
     return value
 
 
-def _resident_mib(pid: int) -> float:
-    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+def _mib(pid: int, what: str) -> float:
+    """Return what the kernel says that a process has, or had at most, in memory."""
+    match = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert match is not None
     return int(match[1]) / 1024
 
@@ -270,9 +285,10 @@ def main() -> None:
     result = loop.run(fuzz(options.seconds, options.seed))
     for answer, count in result.answers.most_common():
         print(f"{count:8} {answer}")
-    before, after = result.mebibytes
-    print(f"seed {options.seed}; the longest answer took {result.longest_s:.2f} s")
-    print(f"resident memory: {before:.0f} MiB warm, {after:.0f} MiB at the end")
+    before, after, most = result.mebibytes
+    print(f"seed {options.seed}; the longest answer took {result.longest_s:.2f} s,")
+    print(f"the longest to extreme numbers {result.extreme_s:.2f} s")
+    print(f"memory: {before:.0f} MiB warm, {after:.0f} MiB at the end, {most:.0f} MiB at most")
     result.check()
 
 
