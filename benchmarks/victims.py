@@ -59,7 +59,7 @@ def _measure(row: _Row, nodes: int, table: Table) -> list[str]:
     snapshot = row.build(nodes)
     kai_s, most_s = row.limits[nodes]
     took: list[float] = []
-    floor, answer, pace = math.inf, Plan((), (), snapshot.queues.weight), Pace()
+    floor, answer, pace = math.inf, Plan((), (), snapshot.queues.quota), Pace()
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
     for _ in rounds(_ROUNDS, _LEAST_S, lambda: min(took) <= most_s * pace.slower):

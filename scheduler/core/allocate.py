@@ -34,7 +34,7 @@ from scheduler.core.decision import (
 )
 from scheduler.core.held import Held, Wish
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Bar, Floats, Leaf, Snapshot, Unit, Verdict, leaves_of
+from scheduler.core.model import Bar, Ints, Leaf, Snapshot, Unit, Verdict, leaves_of
 from scheduler.core.numbers import node_numbers
 from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
 from scheduler.core.place import Failure, Placer
@@ -61,7 +61,7 @@ class Step(NamedTuple):
 class Allocation:
     """What was decided so far, and how far each unit is."""
 
-    def __init__(self, snapshot: Snapshot, policies: Policies, due: Floats) -> None:
+    def __init__(self, snapshot: Snapshot, policies: Policies, due: Ints) -> None:
         self.admissions: Final[list[Admission]] = []
         self._unbound = 0  # of them, the first so many are not carried out
         self.rejections: Final[dict[int, Rejection]] = {}

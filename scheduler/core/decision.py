@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model import NONE, Cause, Floats, Kind, Verdict
+from scheduler.core.model import NONE, Cause, Ints, Kind, Verdict
 from scheduler.core.usage import Amounts
 
 __all__ = [
@@ -273,7 +273,7 @@ class Plan:
 
     decisions: tuple[Admission, ...]
     rejections: tuple[Rejection, ...]
-    fair_share: Floats  # [queue, kind]
+    fair_share: Ints  # [queue, kind]
     stats: Stats = field(default_factory=Stats)
     evictions: tuple[Eviction, ...] = ()
     moves: tuple[Move, ...] = ()

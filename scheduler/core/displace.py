@@ -9,8 +9,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from scheduler.core.allocate import Allocation
 from scheduler.core.budgets import Disruptions
 from scheduler.core.chunks import Runs
@@ -30,6 +28,7 @@ from scheduler.core.model import NONE, Kind, Shape, Verdict
 from scheduler.core.search import choose
 from scheduler.core.seating import Seating
 from scheduler.core.stock import Stock
+from scheduler.core.sums import total
 from scheduler.core.tenants import Member, Tenants
 from scheduler.core.tenure import Tenure
 from scheduler.core.usage import Amounts
@@ -100,8 +99,7 @@ class Displacement:
         """Return what of a kind there is room for on all nodes."""
         axes, room = self.allocation.snapshot.axes, self.allocation.ledger.room
         columns = [r for r, of in enumerate(axes.kinds) if of == kind]
-        weights = np.array([axes.weights[r] for r in columns], dtype=np.int64)
-        return int((room[:, columns].clip(min=0) * weights).sum())
+        return sum([total(room[:, r].clip(min=0)) * axes.weights[r] for r in columns])
 
     def could_be_enough(self, amounts: Amounts, most: Callable[[Kind], int]) -> bool:
         """Say whether what may be lost at most, with what is free, could be enough."""

@@ -12,6 +12,7 @@ from scheduler.core.field import Field
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import NONE, Bools, Ints, Shape, Slot, Snapshot, Verdict
 from scheduler.core.place import Failure
+from scheduler.core.sums import total
 
 __all__ = ["node_numbers", "seats"]
 
@@ -46,7 +47,7 @@ def node_numbers(ledger: Ledger, field: Field, failure: Failure, shapes: Runs) -
         biggest={r: max(has) for r, has in small.items()},
         lacking={r: n for r, n in lacking.items() if n},
         largest={r: int(here[:, r].max(initial=0)) for r, _ in asked},
-        room={r: int(np.maximum(here[:, r], 0).sum()) for r, _ in asked},
+        room={r: total(np.maximum(here[:, r], 0)) for r, _ in asked},
         left=alike,
         seats=seats(whole - (before - after), field.shape),
         is_curable=Obstacle.ROOM in counts,
@@ -148,7 +149,7 @@ def seats(whole: Ints, shape: Shape) -> int:
     if not asked or not len(whole):
         return 0
     request = np.array([shape.request[r] for r in asked])
-    return int(np.maximum(whole[:, asked] // request, 0).min(axis=1).sum())
+    return total(np.maximum(whole[:, asked] // request, 0).min(axis=1))
 
 
 def _wanted(ledger: Ledger, shapes: Runs) -> dict[int, int]:
@@ -164,5 +165,5 @@ def _verdict(room: Ints, wanted: dict[int, int]) -> Verdict:
     """Judge by the nodes of which only room is missing, as they are without the chunk."""
     if not len(room):
         return Verdict.NO_NODE_MATCHES
-    would_do = all(np.maximum(room[:, r], 0).sum() >= n for r, n in wanted.items())
+    would_do = all(total(np.maximum(room[:, r], 0)) >= n for r, n in wanted.items())
     return Verdict.FRAGMENTED if would_do else Verdict.NO_CAPACITY

@@ -6,14 +6,13 @@ each of these is first among its siblings: they are set right one by one, from b
 """
 
 import heapq
-import math
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model import NONE, UNBOUND, Floats, Queues
-from scheduler.core.share import allocatable_share
+from scheduler.core.model import NONE, UNBOUND, Ints, Queues
+from scheduler.core.share import allocatable_share, bounds_of
 from scheduler.core.usage import Amounts, Usage
 
 __all__ = ["QueueKeys", "Turns", "UnitKeyOf", "by_queue"]
@@ -38,15 +37,15 @@ class QueueKeys:
     """The place of a queue among its siblings, smaller first."""
 
     def __init__(
-        self, queues: Queues, usage: Usage, due: Floats, total: tuple[int, int, int]
+        self, queues: Queues, usage: Usage, due: Ints, total: tuple[int, int, int]
     ) -> None:
         self.allocated: Allocated = usage.allocated
         share = allocatable_share(queues, due)
         whole = np.where(share == UNBOUND, np.array(total), share)
         columns = (
             due.tolist(),
-            np.where(queues.quota == UNBOUND, math.inf, queues.quota).tolist(),
-            np.where(share == UNBOUND, math.inf, share).tolist(),
+            bounds_of(queues.quota),
+            bounds_of(share),
             np.where(whole > 0, whole, _NEXT_TO_NOTHING).tolist(),
             queues.priority,
         )

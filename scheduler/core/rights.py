@@ -9,10 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
-
-from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Ints, Kind, Queues
-from scheduler.core.share import allocatable_share
+from scheduler.core.model import KINDS, NONE, UNBOUND, Ints, Kind, Queues
+from scheduler.core.share import allocatable_share, bounds_of
 from scheduler.core.usage import Amounts, Usage, parting
 
 __all__ = ["Bounds", "Claim", "Rights", "Taking"]
@@ -23,10 +21,10 @@ Row: TypeAlias = list[float]
 class Bounds:
     """What queues may count on; without bound is infinite."""
 
-    def __init__(self, queues: Queues, due: Floats) -> None:
+    def __init__(self, queues: Queues, due: Ints) -> None:
         share = allocatable_share(queues, due)
-        self.quota: Final[list[Row]] = _bounds(queues.quota)
-        self.share: Final[list[Row]] = _bounds(share)
+        self.quota: Final[list[Row]] = bounds_of(queues.quota)
+        self.share: Final[list[Row]] = bounds_of(share)
         self.due: Final[list[Row]] = due.tolist()
         self.parent: Final = queues.parent
         self._is_quota_only: Final = queues.is_quota_only
@@ -210,11 +208,6 @@ class Taking:
     def __getitem__(self, queue: int) -> list[int]:
         """Return what a queue has left."""
         return self._left.get(queue, self._before[queue])
-
-
-def _bounds(rows: Ints | Floats) -> list[Row]:
-    bounds: list[Row] = np.where(rows == UNBOUND, math.inf, rows).tolist()
-    return bounds
 
 
 def _within(amounts: Sequence[float], bounds: Sequence[float]) -> bool:

@@ -4,16 +4,16 @@ The division is KAI's, but in whole numbers of any size: floats would give a uni
 where an offer is all but whole, and a queue alone with its weight of 0.6 less than everything.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from math import lcm
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import KINDS, NONE, UNBOUND, Floats, Kind, Queues
+from scheduler.core.model import KINDS, NONE, UNBOUND, Ints, Kind, Queues
 
-__all__ = ["Siblings", "allocatable_share", "divide", "fair_share"]
+__all__ = ["Siblings", "allocatable_share", "bounds_of", "divide", "fair_share"]
 
 _WHOLE: Final = {Kind.CPU: 1, Kind.MEMORY: 1, Kind.GPU: 1000}  # a GPU is given whole
 
@@ -27,9 +27,9 @@ class Siblings(NamedTuple):
     priority: Sequence[int]
 
 
-def fair_share(queues: Queues, total: Sequence[int]) -> Floats:
+def fair_share(queues: Queues, total: Sequence[int]) -> Ints:
     """Return what each queue is due, [queue, kind]."""
-    due = np.zeros(queues.quota.shape, dtype=np.int64)
+    due: Ints = np.zeros(queues.quota.shape, dtype=np.int64)
     families: dict[int, list[int]] = {}
     for q, parent in enumerate(queues.parent):
         families.setdefault(parent, []).append(q)
@@ -42,7 +42,7 @@ def fair_share(queues: Queues, total: Sequence[int]) -> Floats:
             if rows:
                 siblings = _siblings(queues, rows, kind)
                 due[rows, kind] = divide(amount, siblings, _WHOLE[kind])
-    return due.astype(np.float64)
+    return due
 
 
 def _siblings(queues: Queues, rows: list[int], kind: Kind) -> Siblings:
@@ -107,13 +107,18 @@ def _round(
 def _whole(numbers: Iterable[float]) -> list[int]:
     """Return numbers times what makes all of them whole, as they are written."""
     exact = [Fraction(str(it)) if it % 1 else int(it) for it in numbers]
-    times = lcm(*(number.denominator for number in exact))
+    times = math.lcm(*(number.denominator for number in exact))
     return [int(number * times) for number in exact]
 
 
-def allocatable_share(queues: Queues, due: Floats) -> Floats:
+def allocatable_share(queues: Queues, due: Ints) -> Ints:
     """Return what each queue may fill, [queue, kind]: its quota at least, its limit at most."""
     quota, limit = queues.quota, queues.limit
     at_least = np.maximum(quota, due)
     capped = np.where(limit == UNBOUND, at_least, np.minimum(at_least, limit))
     return np.where(quota == UNBOUND, limit, capped)
+
+
+def bounds_of(rows: Ints) -> list[list[float]]:
+    """Return quotas, limits or shares; without bound is infinite. None is rounded, as in floats."""
+    return [[math.inf if it == UNBOUND else it for it in row] for row in rows.tolist()]

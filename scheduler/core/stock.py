@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Collection
+from operator import add
 from typing import Final
 
 import numpy as np
 
-from scheduler.core.model import KINDS, NONE, Ints, Kind, PodState, Snapshot, leaves_of
+from scheduler.core.model import NONE, Kind, PodState, Snapshot, leaves_of
 from scheduler.core.rights import Rights
+from scheduler.core.sums import exact
 from scheduler.core.tenants import movable
 
 __all__ = ["Stock"]
@@ -74,12 +76,12 @@ def _held(snapshot: Snapshot) -> tuple[list[_Amounts], list[int]]:
     pods, units = snapshot.pods, snapshot.units
     rows = np.flatnonzero((pods.state == PodState.THERE) & (pods.unit != NONE))
     counted = np.array([shape.counted for shape in snapshot.shapes], dtype=np.int64).reshape(-1, 3)
-    amounts: Ints = np.zeros((len(units), len(KINDS)), dtype=np.int64)
-    np.add.at(amounts, pods.unit[rows], counted[pods.shape[rows]])
-    counts = np.bincount(pods.unit[rows], minlength=len(units))
+    each = np.ones(len(rows), dtype=np.int64)
+    amounts = exact(pods.unit[rows].astype(np.int64), counted[pods.shape[rows]], each, len(units))
+    counts = np.bincount(pods.unit[rows], minlength=len(units)).tolist()
     for row, unit in enumerate(units):
         for leaf in leaves_of(unit.tree):
             for slot in leaf.slots:
-                amounts[row] += counted[slot.shape]
+                amounts[row] = [*map(add, amounts[row], snapshot.shapes[slot.shape].counted)]
                 counts[row] += 1
-    return amounts.tolist(), counts.tolist()
+    return amounts, counts

@@ -1,7 +1,7 @@
 """Quantities as whole numbers in columns: which columns there are, and what a pod asks of each.
 
-A number is never larger than any sum of such numbers may be; who asks for more than the largest
-node could have asks for one more than that.
+Who asks for more than the largest node could have asks for one more than that. Sums of such numbers
+over pods or nodes are the matter of `scheduler.core.sums`.
 """
 
 import re
@@ -44,7 +44,8 @@ class Columns:
         for column, (kind, weight) in enumerate(kinds):
             if kind != NONE:
                 weighted[column, kind] = weight
-        self.weighted: Final[Ints] = weighted  # [resource, kind]
+        self._weighted: Final[Ints] = weighted  # [resource, kind]
+        self._weights: Final[Ints] = np.maximum(weighted.sum(axis=1), 1)
 
     def request(self, amounts: Amounts) -> list[int]:
         """Return what a pod asks for, and its place; amounts are in thousandths."""
@@ -67,9 +68,13 @@ class Columns:
                 row[column] = min(max(units, 0), MOST - 1)
         return row
 
-    def counted(self, request: Ints) -> Ints:
-        """Return what queues count of requests, [pod, kind]."""
-        return np.minimum(np.minimum(request, COUNTED_MOST) @ self.weighted, COUNTED_MOST)
+    def counted(self, amounts: Ints, most: int = COUNTED_MOST) -> Ints:
+        """Return what queues count of amounts, [pod or node, kind]; at most so much of each.
+
+        No resource counts for more than that by itself, whatever its weight, so that thousands of
+        them do not wrap.
+        """
+        return np.minimum(np.minimum(amounts, most // self._weights) @ self._weighted, most)
 
 
 def _kind(name: str, gpus: Sequence[str]) -> tuple[int, int]:

@@ -42,7 +42,7 @@ class Asks:
         for number in numbers:
             if number in self.sharing:
                 shares = self.sharing[number].counted(self._least_memory_mib)
-                self.counted[number, Kind.GPU] += shares
+                self.counted[number, Kind.GPU] += shares  # of 64 devices at most: no matter
 
     def _row(self, kin: Kin, of_recipe: dict[Recipe, list[int]]) -> list[int]:
         row = of_recipe.get(kin.recipe)

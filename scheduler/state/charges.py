@@ -1,11 +1,12 @@
 """What pods have of their queues, and how many of which kin lie where."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import NONE, Bools, Ints, Kind
+from scheduler.core.model import NONE, Bools, Ints
+from scheduler.core.sums import exact
 from scheduler.state.kins import Kins
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import RELEASING, STUCK, THERE, WAITING, Roll
@@ -57,39 +58,36 @@ def joined(on: Lying, held: Mapping[tuple[int, int], int], node_count: int) -> L
 
 
 class QueueCharges:
-    """What queues themselves have, [queue, kind]; what is below them is not in it yet."""
+    """What queues themselves have, [queue][kind]; what is below them is not in it yet.
 
-    def __init__(self, queues: QueueRows) -> None:
-        size = (len(queues.names), len(Kind))
-        self.allocated: Final[Ints] = np.zeros(size, dtype=np.int64)
-        self.fixed: Final[Ints] = np.zeros(size, dtype=np.int64)
-        self.requested: Final[Ints] = np.zeros(size, dtype=np.int64)
+    Numbers of any size: they are cut when all is added up, and not before.
+    """
 
-    def charge(self, kins: Kins, heads: Ints, counted: Ints) -> None:
+    def __init__(self, queues: QueueRows, kins: Kins, heads: Ints, counted: Ints) -> None:
         """Charge what is there, and what waits; *heads* are [kin, state]."""
-        size = len(heads)
+        size, rows = len(heads), len(queues.names)
         queue, there = kins.queue[:size], heads[:, THERE]
         wanted = there + np.where(kins.is_heard[:size], heads[:, WAITING], 0)
-        _add(self.allocated, queue, counted, there)
-        _add(self.fixed, queue, counted, np.where(kins.is_fixed[:size], there, 0))
-        _add(self.requested, queue, counted, wanted)
+        fixed = np.where(kins.is_fixed[:size], there, 0)
+        self.allocated: Final = _of_queues(queue, counted, there, rows)
+        self.fixed: Final = _of_queues(queue, counted, fixed, rows)
+        self.requested: Final = _of_queues(queue, counted, wanted, rows)
 
-    def hold(self, queue: int, amounts: Ints, *, is_fixed: bool) -> None:
+    def hold(self, queue: int, amounts: Sequence[int], *, is_fixed: bool) -> None:
         """Charge slots."""
-        if queue != NONE:
-            self.allocated[queue] += amounts
-            self.requested[queue] += amounts
-            if is_fixed:
-                self.fixed[queue] += amounts
+        for table in (self.allocated, self.requested, *[self.fixed] * is_fixed):
+            _add(table[queue], amounts)
 
-    def expect(self, queue: int, amounts: Ints) -> None:
+    def expect(self, queue: int, amounts: Sequence[int]) -> None:
         """Ask for pods that come later and have no slots; below zero for what asks twice."""
-        if queue != NONE:
-            self.requested[queue] += amounts
+        _add(self.requested[queue], amounts)
 
 
-def _add(table: Ints, queue: Ints, counted: Ints, heads: Ints) -> None:
+def _of_queues(queue: Ints, counted: Ints, heads: Ints, size: int) -> list[list[int]]:
     chosen = np.flatnonzero((queue != NONE) & (heads > 0))
-    amounts = counted[chosen] * heads[chosen, None]
-    for kind in range(table.shape[1]):
-        np.add.at(table[:, kind], queue[chosen], amounts[:, kind])
+    return exact(queue[chosen], counted[chosen], heads[chosen], size)
+
+
+def _add(row: list[int], amounts: Sequence[int]) -> None:
+    for kind, amount in enumerate(amounts):
+        row[kind] += amount

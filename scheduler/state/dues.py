@@ -1,8 +1,9 @@
 """Which queue each kin charges, and what gangs owe beyond the pods that they have."""
 
+from collections import Counter
 from typing import Final, NamedTuple
 
-from scheduler.core.model import NONE, Bar, Ints
+from scheduler.core.model import NONE, Bar, Ints, Kind
 from scheduler.state.bars import is_silent
 from scheduler.state.charges import QueueCharges
 from scheduler.state.gang import Gang
@@ -18,8 +19,8 @@ class _Due(NamedTuple):
 
     queue: int
     is_fixed: bool
-    held: Ints
-    expected: Ints
+    held: list[int]  # numbers of any size
+    expected: list[int]
 
 
 class Dues:
@@ -51,23 +52,30 @@ class Dues:
             kins.is_heard[kin.number] = is_heard and kins.counts[kin.number]
         self._of_gang.pop(gang.key, None)
         if queue != NONE and gang.is_listed and (gang.later or view.holdings.of(gang)):
-            counted = view.codes.asks.counted
-            held, expected = counted[0] * 0, counted[0] * 0
+            held, expected = Counter[int](), Counter[int]()  # pods by kin
             unclaimed: dict[str, int] = {}
             for leaf, slots in view.holdings.of(gang).items():
-                held += counted[slots.kin.number] * len(slots.at)
+                held[slots.kin.number] += len(slots.at)
                 claiming = gang.waiting(leaf, view.roll)[: len(slots.at)]
                 unclaimed[leaf] = len(slots.at) - len(claiming)
                 for slot in claiming if is_heard else ():  # what it waits for is its own slot
-                    expected -= counted[view.roll.kin[slot]]
+                    expected[int(view.roll.kin[slot])] -= 1
             for leaf, (kin, _) in gang.later.items() if is_heard and gang.is_wanting else ():
                 later = gang.to_come(leaf) - unclaimed.get(leaf, 0)
-                expected += counted[kin.number] * max(later, 0)
-            if held.any() or expected.any():
-                self._of_gang[gang.key] = _Due(queue, is_fixed, held, expected)
+                expected[kin.number] += max(later, 0)
+            counted = view.codes.asks.counted
+            due = _Due(queue, is_fixed, _sum(held, counted), _sum(expected, counted))
+            if any(due.held) or any(due.expected):
+                self._of_gang[gang.key] = due
 
     def charge(self, charges: QueueCharges) -> None:
         """Charge what is owed."""
         for due in self._of_gang.values():
             charges.hold(due.queue, due.held, is_fixed=due.is_fixed)
             charges.expect(due.queue, due.expected)
+
+
+def _sum(pods: Counter[int], counted: Ints) -> list[int]:
+    """Return what so many pods of each kin are charged."""
+    rows = [(counted[kin].tolist(), count) for kin, count in pods.items()]
+    return [sum(row[kind] * count for row, count in rows) for kind in Kind]

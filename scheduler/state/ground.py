@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.core.model import Ints, Kind, Neighbours, NodeFault, Nodes
+from scheduler.core.sums import SUM_MOST, sums, total
+from scheduler.state.amounts import MOST
 from scheduler.state.charges import Lying, joined, lying
 from scheduler.state.codes import Codes
 from scheduler.state.devices import DeviceRows
@@ -50,13 +52,11 @@ class Ground:
         is_meant[chosen] = True
         on = lying(self._roll, is_meant)
         slots = {pair: count for pair, count in held.items() if is_meant[pair[1]]}
-        asks, size = self._codes.asks, len(self._nodes)
-        self._charge(chosen, on)
-        for (kin, node), count in slots.items():
-            self._used[node] += asks.request[kin] * count
+        size = len(self._nodes)
+        beside = joined(on, slots, size + 1)
+        self._charge(chosen, on, beside)
         self.devices.read(chosen.tolist(), is_meant)
         self.devices.charge(chosen.tolist(), self._allocatable, self._used, self._releasing)
-        beside = joined(on, slots, size + 1)
         counts, holders = self._codes.neighbours.counts(beside, size)
         self._counts[:, chosen], self._holders[:, chosen] = counts[:, chosen], holders[:, chosen]
         taken = self._codes.ports.taken(beside, self._roll.kins, size)
@@ -93,26 +93,28 @@ class Ground:
     def total(self) -> tuple[int, int, int]:
         """Return what usable nodes have, less what pods of other schedulers have there."""
         usable = self._nodes.faults == NodeFault.NONE
-        whole = (self._allocatable[usable] @ self._codes.asks.columns.weighted).sum(axis=0)
-        taken = self._foreign[usable].sum(axis=0)
+        whole = self._codes.asks.columns.counted(self._allocatable[usable], MOST)
+        taken = self._foreign[usable]
         cpu, memory, gpu = (
-            max(int(has) - int(less), 0) for has, less in zip(whole, taken, strict=True)
+            min(max(total(whole[:, kind]) - total(taken[:, kind]), 0), SUM_MOST) for kind in Kind
         )
         return cpu, memory, gpu
 
-    def _charge(self, rows: Ints, on: Lying) -> None:
-        """Charge pods to their nodes; who is being released is part of what is used."""
+    def _charge(self, rows: Ints, on: Lying, beside: Lying) -> None:
+        """Charge pods and, *beside* them, slots to their nodes; what is released is used as well.
+
+        On a node that is charged with more than can be counted nothing is released.
+        """
         asks, is_foreign = self._codes.asks, self._roll.kins.is_foreign
-        for table in (self._used, self._releasing, self._foreign):
-            table[rows] = 0
-        some, foreign = on.going > 0, is_foreign[on.kin]
-        asked = asks.request[on.kin]
-        _add(self._used, on.node, asked * on.heads[:, None])
-        _add(self._releasing, on.node[some], asked[some] * on.going[some, None])
-        counted = asks.counted[on.kin[foreign]]
-        _add(self._foreign, on.node[foreign], counted * on.heads[foreign, None])
 
+        def charged(amounts: Ints, of: Lying, heads: Ints) -> Ints:
+            some = heads > 0
+            at = np.searchsorted(rows, of.node[some])
+            return sums(at, amounts[of.kin[some]], heads[some], len(rows))
 
-def _add(table: Ints, rows: Ints, amounts: Ints) -> None:
-    for column in range(table.shape[1]):
-        np.add.at(table[:, column], rows, amounts[:, column])
+        used = charged(asks.request, beside, beside.heads)
+        self._used[rows] = used
+        going = charged(asks.request, on, on.going)
+        self._releasing[rows] = np.where(used < SUM_MOST, going, 0)
+        foreign = np.where(is_foreign[on.kin], on.heads, 0)
+        self._foreign[rows] = charged(asks.counted, on, foreign)

@@ -124,8 +124,7 @@ class Memory:
         view, codes = self._view, self._codes
         units, names = self._units.table()
         pods = self._units.pods(view)
-        charges = QueueCharges(self._queues)
-        charges.charge(self._kins, self._heads, codes.asks.counted)
+        charges = QueueCharges(self._queues, self._kins, self._heads, codes.asks.counted)
         self._dues.charge(charges)
         held = self._holdings.at_nodes()
         snapshot = Snapshot(

@@ -10,12 +10,13 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import product
+from operator import add
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler.core.model import NONE, UNBOUND, Bar, Ints, Kind, Queues, Verdict
+from scheduler.core.sums import SUM_MOST, cut
 from scheduler.state.moments import said_s
 from scheduler.state.terms import Stray, epoch_s
 from trainer_kai.api.counted import counted_queue
@@ -29,7 +30,7 @@ __all__ = ["QueueRows"]
 
 _PRIORITY: Final = 100
 _UNITS: Final = ((Kind.CPU, 1), (Kind.MEMORY, 10**6), (Kind.GPU, 1000))
-_MOST: Final = 2**60  # a bound above this is as good as this
+_MOST: Final = SUM_MOST  # a bound above this is as good as this: no queue can have more
 _MOST_WEIGHT: Final = 10**9
 _TOLD: Final = 8  # names in a message
 _RIGHT: Final = {  # annotations; what cannot be meant counts as the first
@@ -105,11 +106,16 @@ class QueueRows:
             name = self._queues[name].spec.parent_queue
         return None
 
-    def table(self, allocated: Ints, fixed: Ints, requested: Ints) -> Queues:
+    def table(
+        self, allocated: list[list[int]], fixed: list[list[int]], requested: list[list[int]]
+    ) -> Queues:
         """Return the rows; of what each queue itself has, what all below it have is made."""
-        for amounts in (allocated, fixed, requested):
-            self._add_up(amounts)
-        return replace(self._static, allocated=allocated, fixed=fixed, requested=requested)
+        return replace(
+            self._static,
+            allocated=self._added_up(allocated),
+            fixed=self._added_up(fixed),
+            requested=self._added_up(requested),
+        )
 
     @cached_property
     def _static(self) -> Queues:
@@ -153,11 +159,12 @@ class QueueRows:
         resources = self._counted[name][0].resources or QueueResources()
         return resources.cpu, resources.memory, resources.gpu
 
-    def _add_up(self, amounts: NDArray[np.int64]) -> None:
+    def _added_up(self, amounts: list[list[int]]) -> Ints:
         for row in self._upwards:
             above = self.parent[row]
             if above != NONE:
-                amounts[above] += amounts[row]
+                amounts[above] = [*map(add, amounts[above], amounts[row])]
+        return cut(amounts, len(Kind))
 
     def _from_below(self) -> tuple[int, ...]:
         """Return the rows, each before the one above it."""

@@ -32,7 +32,7 @@ def snapshot(**queue: Any) -> Snapshot:
 
 def plan(*decisions: Admission) -> Plan:
     """Return a plan that says nothing else."""
-    return Plan(decisions, (), np.zeros((1, 3)))
+    return Plan(decisions, (), np.zeros((1, 3), dtype=np.int64))
 
 
 def binds(unit: int, *nodes: int, first: int = 0) -> Admission:

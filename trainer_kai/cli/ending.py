@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import Floats, Ints, Kind, NodeFault, leaves_of
+from scheduler.core.model import Ints, Kind, NodeFault, leaves_of
 from scheduler.state.encode import Encoded
 from trainer_kai.api.meta import Key
 
@@ -56,7 +56,7 @@ class Ending(NamedTuple):
 
 
 def ending(
-    encoded: Encoded, nominated: Mapping[Key, str], fair_share: Floats, queues: Iterable[str]
+    encoded: Encoded, nominated: Mapping[Key, str], fair_share: Ints, queues: Iterable[str]
 ) -> Ending:
     """Read a snapshot in which what was decided is so.
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from scheduler.core.model import UNBOUND, Kind
 from scheduler.state.queues import QueueRows
 from trainer_kai.api.names import CPU, GPU, MEMORY
@@ -26,8 +24,7 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueEnd], list[str]]:
     """Return what queues say, and what is to be told of them; raise for what cannot be read."""
     by_name = {queue.metadata.name: queue for queue in queues}
     rows = QueueRows(by_name)
-    size = (len(rows.names), len(Kind))
-    bounds = rows.table(*(np.zeros(size, dtype=np.int64) for _ in range(3)))
+    bounds = rows.table(*([[0] * len(Kind) for _ in rows.names] for _ in range(3)))
     faults: list[FieldError] = []
     ends = [
         QueueEnd(

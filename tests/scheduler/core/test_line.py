@@ -21,7 +21,7 @@ ONE = (1, 1, 1)
 
 def line(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[int]:
     """Return the blocks in the order in which they are lost."""
-    due = np.array([row.due for row in rows], dtype=np.float64)
+    due = np.array([row.due for row in rows], dtype=np.int64)
     queues = queues_of(rows, parent)
     usage = Usage(queues)
     found = Line(queues, QueueKeys(queues, usage, due, TOTAL), blocks)
@@ -160,7 +160,7 @@ def of_priorities(*priorities: int, by_priority: bool) -> tuple[Line, list[Block
     keys = [(-one, row) if by_priority else (row,) for row, one in enumerate(priorities)]
     blocks = [Block(0, key, ONE, one) for key, one in zip(keys, priorities, strict=True)]
     queues = queues_of(rows, [NONE])
-    due = np.zeros((1, 3))
+    due = np.zeros((1, 3), dtype=np.int64)
     return Line(queues, QueueKeys(queues, Usage(queues), due, TOTAL), blocks), blocks
 
 

@@ -48,7 +48,7 @@ def queues_of(rows: list[Q], parent: Iterable[int] = ()) -> Queues:
 def keys_of(rows: list[Q]) -> list[tuple[Any, ...]]:
     """Return the places of queues."""
     queues = queues_of(rows)
-    due = np.array([row.due for row in rows], dtype=np.float64)
+    due = np.array([row.due for row in rows], dtype=np.int64)
     keys = QueueKeys(queues, Usage(queues), due, TOTAL)
     return [keys.key(q, row.asks) for q, row in enumerate(rows)]
 
@@ -184,7 +184,7 @@ class Played:
 
     def __init__(self, rows: list[Q], parent: list[int], units: list[U]) -> None:
         queues = queues_of(rows, parent)
-        due = np.array([row.due for row in rows], dtype=np.float64)
+        due = np.array([row.due for row in rows], dtype=np.int64)
         self.parent = parent
         self.units = units
         self.usage = Usage(queues)

@@ -22,7 +22,7 @@ from trainer_kai.api.meta import Key
 
 
 def _plan(*admissions: Admission, rejections: tuple[Rejection, ...] = ()) -> Plan:
-    return Plan(admissions, rejections, np.zeros((1, 3)))
+    return Plan(admissions, rejections, np.zeros((1, 3), dtype=np.int64))
 
 
 def _gang(held: dict[str, int] | None = None, count: int = 3) -> Encoded:

@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-import numpy as np
 import pytest
 
 from scheduler.core.model import Queues
@@ -337,9 +336,7 @@ def test_long_chains(case: Case[str, bool]) -> None:
     since = time.process_time()
 
     rows = QueueRows(queues)
-    size = (len(rows.names), 3)
-    amounts = [np.ones(size, dtype=np.int64) for _ in range(3)]
-    found = rows.table(*amounts)
+    found = rows.table(*([[1] * 3 for _ in rows.names] for _ in range(3)))
     bars = [rows.bar(name) for name in ("q0000", "q1000", "q1999")]
 
     assert time.process_time() - since < 3
