@@ -32,6 +32,7 @@ from scheduler.core.decision import (
     Rejection,
     Stats,
 )
+from scheduler.core.ending import Ending
 from scheduler.core.held import Held, Wish
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import Bar, Ints, Leaf, Snapshot, Unit, Verdict, leaves_of
@@ -78,6 +79,7 @@ class Allocation:
         self._asked: Final = lambda row: steps[row].amounts  # no method: that would be a circle
         self._promised: Final = Promised(snapshot, self.usage)
         self._held: Final = Held(snapshot, self.ledger, self.usage)
+        self._ending: Final = Ending(snapshot, self.usage)
         self._progress: dict[int, Progress] = {}
         self._growth: dict[int, Growth] = {}
         self._waiting: dict[int, int] = {}  # pods of units that are not placed
@@ -157,6 +159,10 @@ class Allocation:
             self.rejections[row] = told
         return False
 
+    def awaits_its_own(self, row: int) -> bool:
+        """Say whether what goes of its own queues is in the way of a unit."""
+        return self._ending.refuses(row, self.next[row].amounts, self.refusal) is not None
+
     def grow(self, row: int) -> None:
         """Give a unit that was given something what it can have beyond."""
         while self._goes_on(row) and self._try(row, is_final=True):
@@ -167,14 +173,19 @@ class Allocation:
         self._hopeless.clear()
 
     def release(self, queue: int, amounts: Amounts) -> None:
-        """Let a queue have less, whose pods were taken out of the ledger."""
+        """Let a queue have less, whose pods were taken out of the ledger, and are going."""
         self.usage.give(queue, amounts, is_fixed=False)
+        self._ending.lose(queue, amounts)
         self.retry()
 
-    def refusal(self, usage: Usage, row: int) -> Refusal | None:
-        """Say which bound of a queue is in the way of a unit, if its queues have so much."""
+    def refusal(self, usage: Usage, row: int, amounts: Amounts | None = None) -> Refusal | None:
+        """Say which bound of a queue is in the way of a unit, if its queues have so much.
+
+        Of what it takes next, unless other *amounts* are given.
+        """
+        more = self.next[row].amounts if amounts is None else amounts
         for quota in self.policies.quotas:
-            refusal = quota(usage, self.snapshot.units[row], self.next[row].amounts)
+            refusal = quota(usage, self.snapshot.units[row], more)
             if refusal is not None:
                 return refusal
         return None
@@ -250,31 +261,38 @@ class Allocation:
 
     def _room(self, row: int, *, is_final: bool, waits: bool = False) -> Admission | None:
         """Place what a unit takes next; None, and why is noted, if there is no room."""
-        parts, _, shapes, _ = self.next[row]
+        parts, amounts, shapes, _ = self.next[row]
         if self._held.let_go(row):
             self.retry()
         refusal = self.refusal(self.usage, row)
         if refusal is None and self._held:
             refusal = self._held.refuses(row, lambda: self.refusal(self.usage, row))
         if refusal is not None:
-            wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
-            self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
+            self._reject_for_bounds(row, refusal)
             return None
         has_slots = self.has_slots(row)
         wish = self._held.whose(row), shapes
+        own = self._ending.refuses(row, amounts, self.refusal)
         if not has_slots and self._is_known(wish, is_final=is_final):
-            self._reject_for_nodes(row, self._hopeless[wish])
+            self._reject_for_nodes(row, self._hopeless[wish], own)
             return None
+        waits = waits or self._ending.is_late(row, amounts, self.refusal)
+        checkpoint = self.ledger.checkpoint
         placed = self._placed(row, parts, waits=waits)
         if isinstance(placed, Failure):
             numbers = self._numbers(placed, shapes, is_final=is_final)
-            self._held.put_back()
             if not has_slots:
                 self._hopeless[wish] = numbers
-            self._reject_for_nodes(row, numbers)
+            self._reject_for_nodes(row, numbers, own)
+        elif own is None:
+            self._ending.wait(row, placed, with_slots=waits)
+        elif not self._ending.may_wait(row, placed, amounts, self.refusal):
+            self.ledger.roll_back(checkpoint)
+            self._held.put_back()
+            self._reject_for_bounds(row, own)
             return None
         self._held.put_back()
-        return placed
+        return None if isinstance(placed, Failure) else placed
 
     def _placed(self, row: int, parts: Chunk, *, waits: bool) -> Admission | Failure:
         """Place a unit; if need be where others of its queue were promised room."""
@@ -350,8 +368,15 @@ class Allocation:
                     cpu, memory, gpu = cpu - counted[0], memory - counted[1], gpu - counted[2]
         return cpu, memory, gpu
 
-    def _reject_for_nodes(self, row: int, numbers: NodeNumbers | None) -> None:
-        if numbers is not None:
+    def _reject_for_bounds(self, row: int, refusal: Refusal) -> None:
+        wakes_on = frozenset({f"queue:{refusal.numbers.queue}"})
+        self._reject(row, refusal.verdict, refusal.numbers, wakes_on)
+
+    def _reject_for_nodes(self, row: int, numbers: NodeNumbers | None, own: Refusal | None) -> None:
+        """Say that there was no room, or before that that it waits for what goes of its queues."""
+        if own is not None:
+            self._reject_for_bounds(row, own)
+        elif numbers is not None:
             self._reject(row, numbers.verdict, numbers, _ROOM)
 
     def _reject_for_members(self, row: int, unit: Unit) -> None:

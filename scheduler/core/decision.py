@@ -147,6 +147,7 @@ class QuotaNumbers(NamedTuple):
     allocated: int
     asked: int
     others: "tuple[QuotaNumbers, ...]" = ()  # that are in the way as well
+    ending: int = 0  # what pods that are going have beside what is allocated
 
 
 class BarNumbers(NamedTuple):

@@ -176,6 +176,7 @@ class Displacement:
     def claimants(self, may_claim: Callable[[int], bool] = lambda _: True) -> Iterator[int]:
         """Yield the units that could be helped by taking something from others, in their turns.
 
+        Not those in whose way is what goes of their own queues: that is over soon.
         Where enough was taken for now, those are told so who *may claim* anything.
         """
         allocation, units = self.allocation, self.allocation.snapshot.units
@@ -187,6 +188,8 @@ class Displacement:
                 self._withhold([*filter(may_claim, left)])
                 return
             left.remove(row)
+            if allocation.awaits_its_own(row):
+                continue
             made = len(self.evictions)
             self.vain.search()
             yield row
@@ -403,5 +406,5 @@ def _friends(asked: Sequence[Shape]) -> set[int]:
 
 def _is_curable(rejection: Rejection) -> bool:
     if isinstance(rejection.numbers, QuotaNumbers):
-        return rejection.verdict == Verdict.EXCEEDS_LIMIT
+        return rejection.verdict == Verdict.EXCEEDS_LIMIT and not rejection.numbers.ending
     return isinstance(rejection.numbers, NodeNumbers) and rejection.is_curable

@@ -131,13 +131,20 @@ def _of_quota(snapshot: Snapshot, verdict: Verdict, numbers: QuotaNumbers) -> st
 def _bound(names: tuple[str, ...], it: QuotaNumbers, *, is_limit: bool) -> str:
     queue, bound, has = names[it.queue], _of_kind(it.kind, it.bound), it.allocated
     begin = f"queue {queue} may have at most" if is_limit else f"the quota of queue {queue},"
-    return f"{begin} {bound}{'' if is_limit else ','} and has {_of_kind(it.kind, has)}"
+    told = f"{begin} {bound}{'' if is_limit else ','} and has {_of_kind(it.kind, has)}"
+    if it.ending:
+        told += f" and {_of_kind(it.kind, it.ending)} in pods that are ending"
+    return told
 
 
 def _rise(names: tuple[str, ...], it: QuotaNumbers, *, is_limit: bool) -> str:
     """Return what would make room below a bound: that it rises, or that something comes back."""
     word, queue = "limit" if is_limit else "quota", names[it.queue]
-    whole = it.allocated + it.asked
+    whole = it.allocated + it.ending + it.asked
+    if it.ending:
+        left = _at_least(it.kind, whole - it.bound)
+        rises = f"its {word} rises to {_at_least(it.kind, whole)}"
+        return f"pods of queue {queue} that are ending have left {left} or {rises}"
     if it.asked > it.bound:
         more, has = _at_least(it.kind, whole), _of_kind(it.kind, it.allocated)
         meanwhile = f" (to {more} as long as it has {has})" if it.allocated else ""

@@ -24,6 +24,7 @@ __all__ = [
     "Cause",
     "Devices",
     "Floats",
+    "Going",
     "Group",
     "Ints",
     "Kind",
@@ -217,6 +218,14 @@ class Neighbours:
     claim_users: tuple[int, ...]  # [claim] pods
 
 
+class Going(NamedTuple):
+    """What pods of one queue have on one node that are being released."""
+
+    queue: int
+    node: int
+    amounts: tuple[int, int, int]  # by Kind
+
+
 @dataclass(frozen=True, slots=True)
 class Queues:
     """The tree of queues; allocated, fixed and requested include what is below."""
@@ -235,6 +244,7 @@ class Queues:
     reclaim_min_s: tuple[int, ...] = ()  # [queue]; likewise
     # Whether its children take back no more than their quotas.
     is_quota_only: tuple[bool, ...] = ()  # [queue]; empty where nobody says so
+    going: tuple[Going, ...] = ()  # what is not in allocated, and still on nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:
             scheduler_name=settings.scheduler_name,
             default_queue=settings.default_queue,
             gpu_resources=gpus,
+            max_termination_grace_s=int(settings.max_termination_grace_s),
             moves_unasked=False,
             needs_permission=settings.queue_permission == "enforce",
         )

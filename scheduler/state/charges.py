@@ -5,13 +5,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import NONE, Bools, Ints
-from scheduler.core.sums import exact
-from scheduler.state.kins import Kins
-from scheduler.state.queues import QueueRows
+from scheduler.core.model import NONE, Bools, Going, Ints
+from scheduler.core.sums import exact, sums
 from scheduler.state.roll import RELEASING, STUCK, THERE, WAITING, Roll
 
-__all__ = ["Lying", "QueueCharges", "joined", "lying"]
+__all__ = ["Lying", "QueueCharges", "goings", "joined", "lying"]
 
 
 class Lying(NamedTuple):
@@ -63,10 +61,14 @@ class QueueCharges:
     Numbers of any size: they are cut when all is added up, and not before.
     """
 
-    def __init__(self, queues: QueueRows, kins: Kins, heads: Ints, counted: Ints) -> None:
-        """Charge what is there, and what waits; *heads* are [kin, state]."""
-        size, rows = len(heads), len(queues.names)
-        queue, there = kins.queue[:size], heads[:, THERE]
+    def __init__(self, rows: int, roll: Roll, heads: Ints, counted: Ints) -> None:
+        """Charge what is there, pods that are stuck as well, and what waits.
+
+        *heads* are [kin, state]; there are so many *rows* of queues.
+        """
+        kins, size = roll.kins, len(heads)
+        stuck = roll.kin[_lying_in(roll, STUCK)]
+        queue, there = kins.queue[:size], heads[:, THERE] + np.bincount(stuck, minlength=size)
         wanted = there + np.where(kins.is_heard[:size], heads[:, WAITING], 0)
         fixed = np.where(kins.is_fixed[:size], there, 0)
         self.allocated: Final = _of_queues(queue, counted, there, rows)
@@ -81,6 +83,31 @@ class QueueCharges:
     def expect(self, queue: int, amounts: Sequence[int]) -> None:
         """Ask for pods that come later and have no slots; below zero for what asks twice."""
         _add(self.requested[queue], amounts)
+
+
+def goings(roll: Roll, counted: Ints) -> tuple[Going, ...]:
+    """Return what pods that are being released have of their queues, by queue and node."""
+    slots = _lying_in(roll, RELEASING)
+    queue = roll.kins.queue[roll.kin[slots]]
+    slots, queue = slots[queue != NONE], queue[queue != NONE]
+    places, at = np.unique(np.stack((queue, roll.node[slots])), axis=1, return_inverse=True)
+    each = np.ones(len(slots), dtype=np.int64)
+    amounts = sums(at.reshape(-1), counted[roll.kin[slots]], each, places.shape[1])
+    return tuple(
+        Going(of, node, (cpu, memory, gpu))
+        for (of, node), (cpu, memory, gpu) in zip(places.T.tolist(), amounts.tolist(), strict=True)
+    )
+
+
+def _lying_in(roll: Roll, state: int) -> Ints:
+    """Return the slots of pods in a state, on nodes where they may still run.
+
+    Of a node that is gone or not ready nobody is there to say that they are gone: nothing of it can
+    be used, and who lost its pods there gets others elsewhere.
+    """
+    slots = np.flatnonzero(roll.state == state)
+    rows = np.unique(roll.node[slots]).tolist()
+    return slots[np.isin(roll.node[slots], [row for row in rows if roll.nodes.is_ready(row)])]
 
 
 def _of_queues(queue: Ints, counted: Ints, heads: Ints, size: int) -> list[list[int]]:

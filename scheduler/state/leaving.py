@@ -1,6 +1,6 @@
 """Who is going for whom, from the moment it is decided until all are gone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from scheduler.state.cluster import Cluster
@@ -8,6 +8,8 @@ from scheduler.state.departures import Departure, Owner
 from scheduler.state.moved import with_holds
 from scheduler.state.orders import UnitOrders
 from scheduler.state.reserved import read_reserved
+from scheduler.state.roll import going_until
+from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.resources import JOBSETS, TRAINJOBS
@@ -20,8 +22,9 @@ Departures: TypeAlias = tuple[Departure, ...]
 class Leaving:
     """By the group that gets their room; what is known of it is what *cluster* says."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, terms: Callable[[], Terms]) -> None:
         self._cluster: Final = cluster
+        self._terms: Final = terms
         self._of: dict[Key, Departures] = {}
         # Groups of which it is not known yet whether they go, and the nodes of their slots.
         self._open: Final[dict[Key, frozenset[str]]] = {}
@@ -67,9 +70,13 @@ class Leaving:
         self._open.clear()
 
     def now(self) -> Mapping[Key, Departures]:
-        """Return who is going, and forget who is gone."""
+        """Return who is going; forget who is gone, and who does not go although it is due.
+
+        Room of the latter is promised to nobody any more, so that nobody waits for it.
+        """
+        terms = self._terms()
         going = {
-            claimant: tuple([one for one in them if any(map(self._is_going, one.pods))])
+            claimant: tuple([one for one in them if self._are_going(one.pods, terms)])
             for claimant, them in self._of.items()
         }
         self._of = {claimant: them for claimant, them in going.items() if them}
@@ -84,9 +91,12 @@ class Leaving:
             for slot in slots
         )
 
-    def _is_going(self, key: Key) -> bool:
-        pod = self._cluster.pods.get(key)
-        return pod is not None and bool(pod.metadata.deletion_timestamp)
+    def _are_going(self, pods: Iterable[Key], terms: Terms) -> bool:
+        """Say whether any of some pods is going, and expected to."""
+        found = [self._cluster.pods[key].metadata for key in pods if key in self._cluster.pods]
+        return any(
+            meta.deletion_timestamp and going_until(meta, terms) >= terms.now for meta in found
+        )
 
     def owner_of(self, group: Key) -> Owner | None:
         """Return the TrainJob that a group is of; one of a JobSet that nobody knows has no name."""

@@ -67,7 +67,7 @@ class Live:
         self._short: dict[Key, None] = {}  # units that may have begun without being whole
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self.members: Final = Members(self.cluster, self._scheduler_name)
-        self.leaving: Final = Leaving(self.cluster)
+        self.leaving: Final = Leaving(self.cluster, terms)
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.refusals: Final = Refusals(self.cluster, self.members, self._least)
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed

@@ -6,6 +6,7 @@ them, units. Each step says what it has touched, and the next looks only at that
 
 from collections.abc import Iterable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from scheduler.core.model import NONE, Ints, Snapshot
 from scheduler.state.bars import Bars
 from scheduler.state.basis import Versions, basis_of
 from scheduler.state.budgets import BudgetRows
-from scheduler.state.charges import QueueCharges
+from scheduler.state.charges import QueueCharges, goings
 from scheduler.state.cluster import Cluster
 from scheduler.state.codes import Codes
 from scheduler.state.dues import Dues
@@ -29,7 +30,7 @@ from scheduler.state.kins import Kins
 from scheduler.state.nodes import NodeRows
 from scheduler.state.permits import Pairs, Permits
 from scheduler.state.queues import QueueRows
-from scheduler.state.roll import THERE, WAITING, Roll
+from scheduler.state.roll import STUCK, THERE, WAITING, Roll
 from scheduler.state.standing import Standings
 from scheduler.state.stays import Stays
 from scheduler.state.terms import Stray, Terms
@@ -124,7 +125,8 @@ class Memory:
         view, codes = self._view, self._codes
         units, names = self._units.table()
         pods = self._units.pods(view)
-        charges = QueueCharges(self._queues, self._kins, self._heads, codes.asks.counted)
+        counted = codes.asks.counted
+        charges = QueueCharges(len(self._queues.names), self._roll, self._heads, counted)
         self._dues.charge(charges)
         held = self._holdings.at_nodes()
         snapshot = Snapshot(
@@ -132,7 +134,10 @@ class Memory:
             nodes=self._ground.table(),
             devices=self._ground.devices.table(),
             neighbours=self._ground.neighbours(self._users.placed(held)),
-            queues=self._queues.table(charges.allocated, charges.fixed, charges.requested),
+            queues=replace(
+                self._queues.table(charges.allocated, charges.fixed, charges.requested),
+                going=goings(self._roll, counted),
+            ),
             shapes=codes.shapes.table(),
             pods=pods,
             units=units,
@@ -189,10 +194,10 @@ class Memory:
         if news.has_priority_classes:
             classes = dict(self._cluster.priority_classes)
             self._standings = Standings(classes, self._terms.default_queue)
-            return {*self._gangs.by_key, *self._units.alone}
+            return {*self._gangs.by_key, *self._alone()}
         if self._queues is before:
             return set()
-        gangs, alone = self._gangs.by_key, self._units.alone
+        gangs, alone = self._gangs.by_key, self._alone()
         kins, standings, after = self._kins, self._standings, self._queues
         queue_of: dict[Key | int, str] = {
             key: standings.of_gang(gang).queue for key, gang in gangs.items()
@@ -266,21 +271,28 @@ class Memory:
         """Make the units of pods on their own, and say what these charge."""
         roll, kins = self._roll, self._kins
         slots = np.unique(np.array(self._roll.touched_slots + again, dtype=np.int64))
-        touched: dict[Kin, None] = {}
         numbers, states = roll.kin[slots], roll.state[slots]
-        is_unit = kins.is_alone[numbers] & (states <= THERE)
+        is_alone = kins.is_alone[numbers]
+        is_unit = is_alone & (states <= THERE)
         for slot in self._units.among(slots[~is_unit]):
             self._units.drop(slot)
             self._pairs.put(slot, None)
         for slot in slots[is_unit].tolist():
             kin, waits = kins[int(roll.kin[slot])], roll.state[slot] == WAITING
             self._pairs.put(slot, self._pair(kin.namespace, self._standings.of_alone(kin).queue))
-            touched[kin] = None
             bar = bars.of_alone(kin, f"pod {roll.keys[slot].name}", waits=bool(waits))
             self._units.read_pod(view, slot, bar)
-        for kin in touched:
+        charged = is_alone & (states <= STUCK)  # also of pods that are going, and no unit any more
+        for kin in dict.fromkeys(kins[number] for number in numbers[charged].tolist()):
             bar = bars.of_alone(kin, "", waits=self._is_waiting(kin))
             self._dues.read_alone(view, kin, bar)
+
+    def _alone(self) -> list[int]:
+        """Return the slots of pods on their own that charge their queues."""
+        roll = self._roll
+        is_there = self._kins.is_alone[roll.kin] & (roll.state <= STUCK)
+        found: list[int] = np.flatnonzero(is_there).tolist()
+        return found
 
     def _pair_of(self, gang: Gang) -> Key | None:
         if gang.group is None or not gang.is_listed:

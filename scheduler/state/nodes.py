@@ -73,6 +73,10 @@ class NodeRows:
         """Return the row of a node, or NONE."""
         return self.row.get(name, NONE)
 
+    def is_ready(self, row: int) -> bool:
+        """Say whether a node is there and answers, whether or not it takes pods."""
+        return row != NONE and _conditions(self.nodes[row]).get("Ready", "True") == "True"
+
     def allocatable(self, columns: Columns, rows: Sequence[int]) -> Ints:
         """Return what some nodes have, [node, resource]."""
         found = [columns.capacity(self.nodes[row].status.allocatable) for row in rows]
@@ -163,7 +167,7 @@ def fault_of(node: Node) -> NodeFault:
     """Say why a node takes no pods; a condition that is unknown is as good as bad."""
     if node.spec.unschedulable:
         return NodeFault.CORDONED
-    conditions = {condition.type: condition.status for condition in node.status.conditions}
+    conditions = _conditions(node)
     if conditions.get("Ready", "True") != "True":
         return NodeFault.NOT_READY
     if any(conditions.get(name, "False") != "False" for name in _PRESSURES):
@@ -171,6 +175,10 @@ def fault_of(node: Node) -> NodeFault:
     if conditions.get("NetworkUnavailable", "False") != "False":
         return NodeFault.NO_NETWORK
     return NodeFault.NONE
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions}
 
 
 def _unreadable(node: Node) -> str | None:

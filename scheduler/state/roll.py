@@ -14,10 +14,21 @@ from scheduler.state.kin import Kin
 from scheduler.state.kins import NOBODY, Kins, grown
 from scheduler.state.nodes import NodeRows
 from scheduler.state.terms import Terms, epoch_s
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.pod import Pod
 
-__all__ = ["DONE", "GATED", "RELEASING", "STATES", "STUCK", "SUCCEEDED", "THERE", "WAITING", "Roll"]
+__all__ = [
+    "DONE",
+    "GATED",
+    "RELEASING",
+    "STATES",
+    "STUCK",
+    "SUCCEEDED",
+    "THERE",
+    "WAITING",
+    "Roll",
+    "going_until",
+]
 
 WAITING, GATED, THERE, RELEASING, STUCK, DONE, SUCCEEDED = range(7)
 STATES: Final = 7
@@ -32,8 +43,8 @@ class Roll:
 
     def __init__(self, kins: Kins, nodes: NodeRows, terms: Terms) -> None:
         self.kins: Final = kins
-        self._nodes: Final = nodes
-        self._patience_s: Final = terms.stuck_in_releasing_s
+        self.nodes: Final = nodes
+        self._terms: Final = terms
         self.keys: Final[list[Key]] = []
         self.pods: Final[list[Pod | None]] = []
         self.slot_of: Final[dict[Key, int]] = {}
@@ -43,7 +54,7 @@ class Roll:
         self._kin: Ints = np.full(_FIRST, NOBODY, dtype=np.int64)
         self._state: Ints = np.full(_FIRST, DONE, dtype=np.int64)
         self._node: Ints = np.full(_FIRST, NONE, dtype=np.int64)
-        self._since: Ints = np.zeros(_FIRST, dtype=np.int64)  # when it was told to go
+        self._until: Ints = np.zeros(_FIRST, dtype=np.int64)  # it is expected to go so long
         self.touched: dict[Kin, None] = {}  # kin with pods that have changed
         self.touched_slots: list[int] = []
         self.touched_nodes: set[int] = set()
@@ -81,8 +92,8 @@ class Roll:
 
     def read(self, told: Mapping[Key, Pod | None]) -> None:
         """Take pods as they are now."""
-        found: list[int] = []  # of each its slot, kin, state, node, and since when it goes
-        row_of, kin_of, slot_of = self._nodes.row_of, self.kins.of, self.slot_of.get
+        found: list[int] = []  # of each its slot, kin, state, node, and until when it goes
+        row_of, kin_of, slot_of = self.nodes.row_of, self.kins.of, self.slot_of.get
         for key, pod in told.items():
             slot = slot_of(key)
             if pod is not None:
@@ -90,10 +101,10 @@ class Roll:
                 kin = kin_of(key, pod)
                 self._join(slot, kin)
                 self.pods[slot] = pod
-                state, since = _state(pod)
+                state, until = _state(pod, self._terms)
                 name = pod.spec.node_name
                 node = row_of(name) if name and state < DONE else NONE
-                found += (slot, kin.number, state, node, since)
+                found += (slot, kin.number, state, node, until)
                 if state == WAITING and pod.status.nominated_node_name:
                     self.nominated[slot] = pod.status.nominated_node_name
                 elif self.nominated:
@@ -109,7 +120,7 @@ class Roll:
     def pass_time(self, now: int) -> None:
         """Find those that have been going for too long, and those that have not."""
         going = np.flatnonzero((self.state == RELEASING) | (self.state == STUCK))
-        is_stuck = self._since[going] < now - self._patience_s
+        is_stuck = self._until[going] < now
         state = np.where(is_stuck, STUCK, RELEASING)
         changed = going[self._state[going] != state]
         self._state[going] = state
@@ -124,11 +135,11 @@ class Roll:
         lost = (self.node == NONE) & (self.state >= THERE) & (self.state < DONE)
         for slot in np.flatnonzero(lost).tolist():
             pod = self.pods[slot]
-            self._node[slot] = self._nodes.row_of(pod.spec.node_name) if pod else NONE
+            self._node[slot] = self.nodes.row_of(pod.spec.node_name) if pod else NONE
 
     def promised(self, slot: int) -> int:
         """Return the row of the node that a pod waits for, or NONE."""
-        return self._nodes.row_of(self.nominated.get(slot, ""))
+        return self.nodes.row_of(self.nominated.get(slot, ""))
 
     def pod(self, slot: int) -> Pod:
         """Return the pod in a slot."""
@@ -185,30 +196,41 @@ class Roll:
 
     def _write(self, lines: Ints) -> None:
         """Write columns; of two lines for one slot the last counts."""
-        slots, kins, states, nodes, since = lines.T
+        slots, kins, states, nodes, until = lines.T
         self.touched_slots += slots.tolist()
         self.touched_nodes.update(np.unique(np.concatenate((self._node[slots], nodes))).tolist())
         self._kin[slots], self._state[slots] = kins, states
-        self._node[slots], self._since[slots] = nodes, since
+        self._node[slots], self._until[slots] = nodes, until
 
     def _grow(self, size: int) -> None:
         self._kin, self._state = grown(self._kin, size), grown(self._state, size)
-        self._node, self._since = grown(self._node, size), grown(self._since, size)
+        self._node, self._until = grown(self._node, size), grown(self._until, size)
 
 
-def _state(pod: Pod) -> tuple[int, int]:
-    """Return how far a pod is, and since when it has been going; time may pass afterwards."""
+def going_until(meta: Meta, terms: Terms) -> int:
+    """Return until when a pod that is going is expected to go, in seconds since 1970.
+
+    The API server writes when it must be gone: as long after the deletion was asked for as its user
+    chose to name, and that may be 68 years. No more than a site allows of that counts.
+    """
+    due = epoch_s(meta.deletion_timestamp)
+    if due is None:
+        return _NEVER
+    beyond = max(meta.deletion_grace_period_seconds - terms.max_termination_grace_s, 0)
+    return max(due - beyond + terms.stuck_in_releasing_s, 0)  # a grace has any size
+
+
+def _state(pod: Pod, terms: Terms) -> tuple[int, int]:
+    """Return how far a pod is, and until when it is expected to go; time may pass afterwards."""
     phase = pod.status.phase
     if phase == "Succeeded":
         return SUCCEEDED, 0
     if phase == "Failed":
         return DONE, 0
-    going = pod.metadata.deletion_timestamp
-    if going:
+    if pod.metadata.deletion_timestamp:
         if not pod.spec.node_name:
             return DONE, 0  # it has nothing, and wants nothing any more
-        since = epoch_s(going)
-        return RELEASING, _NEVER if since is None else since
+        return RELEASING, going_until(pod.metadata, terms)
     if pod.spec.node_name:
         return THERE, 0
     if phase not in {"", "Pending"}:

@@ -115,6 +115,7 @@ class _Reader:
                 "min_s": [it[q] for it in (queues.preempt_min_s, queues.reclaim_min_s) if it],
                 "is_quota_only": bool(queues.is_quota_only) and queues.is_quota_only[q],
                 **{column: getattr(queues, column)[q].tolist() for column in columns},
+                "going": {self._node(it.node): it.amounts for it in queues.going if it.queue == q},
             }
             for q, name in enumerate(queues.names)
         }

@@ -19,6 +19,7 @@ class Terms:
     scheduler_name: str = SCHEDULER_NAME
     default_queue: str = DEFAULT_QUEUE
     stuck_in_releasing_s: int = 120
+    max_termination_grace_s: int = 3600  # more than that nobody waits for a pod, whatever it says
     staleness_grace_s: int = 60  # below zero: without end
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
     needs_permission: bool = False  # whoever may use a queue is in the table of permits

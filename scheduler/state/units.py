@@ -69,11 +69,6 @@ class Units:
         self._gone: Final[list[_Entry]] = []
         self._new: Final[list[_Entry]] = []
 
-    @property
-    def alone(self) -> list[int]:
-        """Return the slots of the pods that are units on their own."""
-        return [of for of in self._entries if isinstance(of, int)]
-
     def among(self, slots: NDArray[np.int64]) -> list[int]:
         """Return which of some slots are units."""
         return [slot for slot in slots.tolist() if slot in self._entries]

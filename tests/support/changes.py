@@ -318,4 +318,5 @@ def _meta(draw: st.DrawFn, name: str) -> Fields:
         "ownerReferences": draw(st.sampled_from([[job], [job], []])),
         "namespace": draw(st.sampled_from(["ns", "ns", "ns", "other"])),
         **({"deletionTimestamp": going} if going else {}),
+        "deletionGracePeriodSeconds": draw(st.sampled_from([0, 30, 3600, 2**31 - 1, 2**63 - 1])),
     }

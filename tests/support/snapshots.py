@@ -15,6 +15,7 @@ from scheduler.core.model import (
     Axes,
     Bar,
     Devices,
+    Going,
     Leaf,
     Neighbours,
     Nodes,
@@ -88,6 +89,7 @@ class Builder:
     queues: Sequence[Queue] = (Queue("team", quota=UNBOUND),)
     shapes: list[Shape] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
+    going: list[Going] = field(default_factory=list)
     _pods: list[tuple[int, int, int, int]] = field(default_factory=list)
     _known: dict[Shape, int] = field(default_factory=dict)
 
@@ -204,6 +206,7 @@ class Builder:
             preempt_min_s=tuple(queue.preempt_min_s for queue in self.queues),
             reclaim_min_s=tuple(queue.reclaim_min_s for queue in self.queues),
             is_quota_only=tuple(queue.is_quota_only for queue in self.queues),
+            going=tuple(self.going),
         )
 
 

@@ -12,6 +12,7 @@ from scheduler.core.model import (
     NONE,
     UNBOUND,
     Cause,
+    Going,
     Group,
     Leaf,
     Neighbours,
@@ -82,6 +83,10 @@ def snapshots(draw: st.DrawFn, taste: Taste = Taste()) -> Snapshot:
     build = Builder(nodes=nodes, queues=draw(_queues()))
     parents = {queue.parent for queue in build.queues}
     leaves = [queue.name for queue in build.queues if queue.name not in parents]
+    for row, node in enumerate(nodes):
+        if node.releasing_gpu and draw(st.booleans()):
+            of = [queue.name for queue in build.queues].index(draw(st.sampled_from(leaves)))
+            build.going.append(Going(of, row, (0, 0, node.releasing_gpu * 1000)))
     for _ in range(draw(st.integers(2, 6))):
         tree = draw(_trees(build, taste))
         build.unit(

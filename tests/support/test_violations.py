@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.decision import Action, Admission, Eviction, Placing, Plan, Reservation
-from scheduler.core.model import UNBOUND, Cause, Group, Leaf, Slot, Snapshot
+from scheduler.core.model import UNBOUND, Cause, Going, Group, Leaf, Slot, Snapshot
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 from tests.support.violations import violations
@@ -144,6 +144,18 @@ def test_a_parent_has_bounds_too() -> None:
     build.gang(2, ONE)
     told = list(violations(build.snapshot(), plan(binds(GANG, 0, 0))))
     assert told == ["queue department has more GPU than its limit"]
+
+
+def test_what_goes_is_on_nodes_until_it_is_gone() -> None:
+    """Nothing is bound beside it past a limit; who waits is not there yet."""
+    build = Builder(nodes=NODES, queues=[Queue("all", limit=2, quota=UNBOUND)])
+    build.going.append(Going(0, 1, (0, 0, 1000)))
+    build.gang(2, ONE)
+    found = build.snapshot()
+    told = "queue all has more GPU on nodes than its limit"
+    assert list(violations(found, plan(binds(GANG, 0, 0)))) == [told]
+    waits = Admission(GANG, nominations=(Placing(0, 0), Placing(1, 0)))
+    assert list(violations(found, plan(waits))) == []
 
 
 def crowded() -> Snapshot:

@@ -32,6 +32,7 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _overcommitted(snapshot, plan)
     yield from _torn(snapshot, plan)
     yield from _over_limit(snapshot, plan)
+    yield from _beside_what_goes(snapshot, plan)
     yield from _wronged(snapshot, plan)
     yield from _disrupted(snapshot, plan)
     yield from _homeless(snapshot, plan)
@@ -261,6 +262,31 @@ def _over_limit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
                 yield f"queue {name} has more {kind.name} than its limit"
             if quota != UNBOUND and fixed > max(quota, before.fixed[q][kind]):
                 yield f"queue {name} has more {kind.name} that is fixed than its quota"
+
+
+def _beside_what_goes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """No queue has more on nodes than its limit, with those who go; who had more binds nothing."""
+    queues = snapshot.queues
+    if not queues.going and not plan.evictions:
+        return  # there is no more on nodes than is allocated
+    usage = Usage(queues)
+    for queue, _, amounts in queues.going:
+        usage.take(queue, amounts, is_fixed=False)
+    before = usage.copy()
+    for admission in plan.decisions:
+        queue = snapshot.units[admission.unit].queue
+        for pod, _ in admission.binds:
+            counted = snapshot.shapes[snapshot.pods.shape[pod]].counted
+            usage.take(queue, counted, is_fixed=False)
+    for unit in {admission.unit for admission in plan.decisions}:
+        for _, shape, _ in _given_up(snapshot, plan, unit):
+            counted = snapshot.shapes[shape].counted
+            usage.give(snapshot.units[unit].queue, counted, is_fixed=False)
+    for q, name in enumerate(queues.names):
+        for kind in KINDS:
+            limit, has = usage.limit[q][kind], usage.allocated[q][kind]
+            if limit != UNBOUND and has > max(limit, before.allocated[q][kind]):
+                yield f"queue {name} has more {kind.name} on nodes than its limit"
 
 
 def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:

@@ -45,7 +45,8 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: str = ""
-    deletion_timestamp: str = ""
+    deletion_timestamp: str = ""  # when it must be gone: its grace after that was asked for
+    deletion_grace_period_seconds: int = 0
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()

@@ -162,6 +162,7 @@ def _read(
         generation=head.generation,
         creation_timestamp=one_value(head.creation_timestamp),
         deletion_timestamp=head.deletion_timestamp,
+        deletion_grace_period_seconds=head.deletion_grace_period_seconds,
         labels=member[0],
         annotations=member[1],
         owner_references=family.owners,

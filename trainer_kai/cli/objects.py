@@ -132,13 +132,21 @@ def _add(
 def _newest(fields: Mapping[str, Any]) -> int:
     """Return the newest time that an object says: of itself, its annotations, or its status."""
     metadata = fields.get("metadata") or {}
-    texts = [metadata.get("creationTimestamp"), metadata.get("deletionTimestamp")]
+    texts = [metadata.get("creationTimestamp")]
     annotations = metadata.get("annotations")
     if isinstance(annotations, Mapping):
         texts += annotations.values()
     texts += _texts(fields.get("status"))
     times = (seconds(text) for text in texts if isinstance(text, str) and _is_like_a_time(text))
-    return max((time for time in times if time is not None), default=0)
+    told = max((time for time in times if time is not None), default=0)
+    return max(told, _asked_to_go(metadata))
+
+
+def _asked_to_go(metadata: Mapping[str, Any]) -> int:
+    """Return when a deletion was asked for: its time is when that must be over, far ahead maybe."""
+    due, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
+    at = seconds(due) if isinstance(due, str) and _is_like_a_time(due) else None
+    return 0 if at is None else at - (grace if isinstance(grace, int) else 0)
 
 
 def _is_like_a_time(text: str) -> bool:

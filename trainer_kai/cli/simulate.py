@@ -81,7 +81,13 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
         "--stuck-in-releasing-threshold",
         default="120s",
         metavar="DURATION",
-        help="after so long a pod that is going counts as there (120s)",
+        help="after so long a pod that should be gone counts as there (120s)",
+    )
+    parser.add_argument(
+        "--max-termination-grace",
+        default="1h",
+        metavar="DURATION",
+        help="how long a pod may take to end, whatever it asks for (1h)",
     )
 
 
@@ -162,10 +168,8 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         right = "must be a time such as '2026-01-31T12:00:00Z'"
         faults.append(FieldError("--now", f"{args.now!r} {right}"))
     grace = _duration(args.staleness_grace_period, "--staleness-grace-period", faults)
-    stuck = _duration(args.stuck_in_releasing_threshold, "--stuck-in-releasing-threshold", faults)
-    if stuck < 0:
-        message = f"{args.stuck_in_releasing_threshold!r} must not be negative"
-        faults.append(FieldError("--stuck-in-releasing-threshold", message))
+    stuck = _span(args.stuck_in_releasing_threshold, "--stuck-in-releasing-threshold", faults)
+    longest = _span(args.max_termination_grace, "--max-termination-grace", faults)
     names = [name.strip() for name in (args.actions or "").split(",")]
     if args.actions is not None and not all(names):
         faults.append(FieldError("--actions", f"{args.actions!r} has an empty name"))
@@ -179,12 +183,21 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         nominations=args.nominations,
         staleness_grace_s=grace,
         stuck_in_releasing_s=stuck,
+        max_termination_grace_s=longest,
         stats=args.stats,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         victims=args.victims,
         moves=args.moves,
     )
+
+
+def _span(text: str, path: str, faults: list[FieldError]) -> int:
+    """Return a duration in seconds that is not below zero; note what is none."""
+    found = _duration(text, path, faults)
+    if found < 0:
+        faults.append(FieldError(path, f"{text!r} must not be negative"))
+    return found
 
 
 def _duration(text: str, path: str, faults: list[FieldError]) -> int:

@@ -49,6 +49,7 @@ class Options:
     nominations: Literal["drop", "keep"] = "drop"
     staleness_grace_s: int = 60  # below zero: never
     stuck_in_releasing_s: int = 120
+    max_termination_grace_s: int = 3600
     scheduler_name: str = ""  # none: the shard's, or ours
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
@@ -110,6 +111,7 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
         scheduler_name=site.scheduler_name,
         default_queue=options.default_queue,
         stuck_in_releasing_s=options.stuck_in_releasing_s,
+        max_termination_grace_s=options.max_termination_grace_s,
         staleness_grace_s=options.staleness_grace_s,
         moves_unasked=options.moves == "any",
     )

@@ -26,6 +26,13 @@ def bound(verdict: Verdict, kind: Kind, *amounts: Any) -> Rejection:
     return bounds(verdict, (1, kind, *amounts))
 
 
+def rejected(*amounts: int, ending: int) -> Rejection:
+    """Return a rejection by the limit of the team's queue, beside what is ending of it."""
+    found = bound(Verdict.EXCEEDS_LIMIT, Kind.GPU, *amounts)
+    assert isinstance(found.numbers, QuotaNumbers)
+    return replace(found, numbers=found.numbers._replace(ending=ending))
+
+
 # a rejection -> the sentence
 SENTENCES: list[Case[Rejection, str]] = [
     Case(
@@ -33,6 +40,13 @@ SENTENCES: list[Case[Rejection, str]] = [
         bound(Verdict.EXCEEDS_LIMIT, Kind.GPU, 8000, 6000, 3000),
         "queue team may have at most 8 GPU and has 6 GPU; 3 GPU more are needed. It can start when "
         "1 GPU of queue team is given back or its limit rises to 9 GPU",
+    ),
+    Case(
+        "a limit that pods still fill that are ending",
+        rejected(8000, 1000, 3000, ending=6000),
+        "queue team may have at most 8 GPU and has 1 GPU and 6 GPU in pods that are ending; 3 GPU "
+        "more are needed. It can start when pods of queue team that are ending have left 2 GPU or "
+        "its limit rises to 10 GPU",
     ),
     Case(
         "a limit in memory",

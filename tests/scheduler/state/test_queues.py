@@ -229,7 +229,7 @@ CHARGES = [
     Case("its node is gone", ("g", {"node": "b"}), (1, 0, 1)),
     Case("it is gated", ("g", {"schedulingGates": [{"name": "x"}]}), (0, 0, 0)),
     Case("it is going", ("g", {"node": "a", "meta": _GOING}), (0, 0, 0)),
-    Case("its end is overdue", ("g", {"node": "a", "meta": _STUCK}), (0, 0, 0)),
+    Case("its end is overdue", ("g", {"node": "a", "meta": _STUCK}), (1, 0, 1)),
     Case("it succeeded", ("g", {"node": "a", "phase": "Succeeded"}), (0, 0, 0)),
     Case("another scheduler has it", ("g", {"node": "a", "schedulerName": "x"}), (0, 0, 0)),
     Case("it is in no group", ("", {"node": "a"}), (1, 0, 1)),

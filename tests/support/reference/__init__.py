@@ -6,9 +6,18 @@ scheduler, nor anything of the product that decides.
 """
 
 from tests.support.reference.chance import random_cluster
+from tests.support.reference.chance_going import going_cluster
 from tests.support.reference.chance_lent import lent_cluster
 from tests.support.reference.chance_promised import promised_cluster
 from tests.support.reference.evicting import TooMany
 from tests.support.reference.play import Outcome, allocate
 
-__all__ = ["Outcome", "TooMany", "allocate", "lent_cluster", "promised_cluster", "random_cluster"]
+__all__ = [
+    "Outcome",
+    "TooMany",
+    "allocate",
+    "going_cluster",
+    "lent_cluster",
+    "promised_cluster",
+    "random_cluster",
+]

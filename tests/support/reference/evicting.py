@@ -8,15 +8,14 @@ from typing import Any
 
 from tests.support.reference import rights
 from tests.support.reference.amounts import added, axes
+from tests.support.reference.ending import Saved, awaits_its_own, lose, take
 from tests.support.reference.neighbours import is_minded
-from tests.support.reference.placing import place
 from tests.support.reference.shrinking import steps
 from tests.support.reference.things import Cluster, Leaf, Pod, Queue, Unit
 from tests.support.reference.times import is_protected
 from tests.support.reference.trees import can_be, chunk, satisfied
 from tests.support.reference.turns import (
     next_unit,
-    over_capacity,
     queue_rank,
     turn_rank,
     unit_rank,
@@ -69,10 +68,16 @@ def take_back(
         if verdict != "PodsMissing"
     ]
     for action in actions:
-        left = [unit for unit, verdict in verdicts.items() if verdict in _CURABLE]
+        left = [
+            unit
+            for unit, verdict in verdicts.items()
+            if verdict in _CURABLE and not unit.awaits_its_own
+        ]
         while left := [unit for unit in left if unit not in losers]:
             unit = next_unit(cluster, left)
             left.remove(unit)
+            if awaits_its_own(cluster, unit, chunk(unit.root)):
+                continue
             mine = turn_rank(cluster, unit)
             ahead = [
                 asked
@@ -336,19 +341,13 @@ def _would(cluster: Cluster, unit: Unit, blocks: list[Block]) -> str:
 
 def _try(cluster: Cluster, unit: Unit, blocks: list[Block], *, keeps: bool = True) -> str:
     pods = chunk(unit.root)
-    machines = [(one, one.idle, one.releasing) for one in cluster.machines]
-    queues = [(one, [*one.allocated], [*one.fixed]) for one in cluster.queues.values()]
-    every = [pod for one in cluster.units for pod in one.pods]
-    states = [(pod, pod.state, pod.node) for pod in every]
+    saved = Saved(cluster)
+    for block, amounts in [*_losses(blocks)]:
+        lose(cluster, block.queue, amounts)
     evict(cluster, blocks)
-    verdict = over_capacity(cluster, unit, pods) or place(cluster, unit, pods, waits=bool(blocks))
+    verdict = take(cluster, unit, pods, waits=bool(blocks))
     if verdict or not keeps:
-        for machine, idle, releasing in machines:
-            machine.idle, machine.releasing = idle, releasing
-        for queue, allocated, fixed in queues:
-            queue.allocated, queue.fixed = allocated, fixed
-        for pod, state, node in states:
-            pod.state, pod.node = state, node
+        saved.restore()
     return verdict
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tests.support.reference.amounts import axes
+from tests.support.reference.ending import Saved, awaits_its_own, is_late, settles
 from tests.support.reference.evicting import MOST, Block, TooMany, blocks_of, evict, first, line_of
 from tests.support.reference.placing import place
 from tests.support.reference.things import Cluster, Leaf, Pod, Unit
@@ -17,7 +18,11 @@ _CURABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
 
 def move_all(cluster: Cluster, verdicts: dict[Unit, str]) -> Iterator[tuple[Unit, str, list[Pod]]]:
     """Yield who gets room, and the pods that have to go for it; their slots are held by then."""
-    left = [unit for unit, verdict in verdicts.items() if verdict in _CURABLE]
+    left = [
+        unit
+        for unit, verdict in verdicts.items()
+        if verdict in _CURABLE and not unit.awaits_its_own
+    ]
     moved: set[Unit] = set()
     while left := [unit for unit in left if unit not in moved]:
         unit = next_unit(cluster, left)
@@ -60,9 +65,7 @@ def _can_move(unit: Unit) -> bool:
 def _settles(cluster: Cluster, unit: Unit, blocks: list[Block], *, keeps: bool = False) -> bool:
     """Say whether a unit and those who are moved all find room; unless it *keeps* it, undo it."""
     pods = chunk(unit.root)
-    machines = [(one, one.idle, one.releasing) for one in cluster.machines]
-    queues = [(one, [*one.allocated], [*one.fixed]) for one in cluster.queues.values()]
-    states = [(pod, pod.state, pod.node) for one in cluster.units for pod in one.pods]
+    saved = Saved(cluster)
     anew = [
         (one, leaf, replace(pod, state="later", node="", later=True))
         for block in blocks
@@ -72,19 +75,16 @@ def _settles(cluster: Cluster, unit: Unit, blocks: list[Block], *, keeps: bool =
         if pod in block.pods
     ]
     anew.sort(key=lambda it: [-n for n in (axes(it[2].needs)[i] for i in (2, 0, 1))])
-    may = not over_capacity(cluster, unit, pods)
+    may = not over_capacity(cluster, unit, pods) and not awaits_its_own(cluster, unit, pods)
+    waits = bool(blocks) or is_late(cluster, unit, pods)
     evict(cluster, blocks)
-    done = may and not place(cluster, unit, pods, waits=bool(blocks))
+    done = may and not place(cluster, unit, pods, waits=waits)
     done = done and all(not place(cluster, one, [pod]) for one, _, pod in anew)
     if done and keeps:
+        settles(cluster, unit, pods, waits=waits)
         _hold(anew)
         return True
-    for machine, idle, releasing in machines:
-        machine.idle, machine.releasing = idle, releasing
-    for queue, allocated, fixed in queues:
-        queue.allocated, queue.fixed = allocated, fixed
-    for pod, state, node in states:
-        pod.state, pod.node = state, node
+    saved.restore()
     return done
 
 

@@ -6,15 +6,15 @@ from functools import partial
 from typing import Any
 
 from tests.support.reference.amounts import AXES
+from tests.support.reference.ending import take
 from tests.support.reference.evicting import take_back
 from tests.support.reference.moving import move_all
-from tests.support.reference.placing import place
 from tests.support.reference.promised import Held, lateness
 from tests.support.reference.reading import read
 from tests.support.reference.shares import share_out
 from tests.support.reference.things import Cluster, Unit
 from tests.support.reference.trees import can_be, chunk, satisfied
-from tests.support.reference.turns import is_promised, next_unit, over_capacity
+from tests.support.reference.turns import is_promised, next_unit
 
 __all__ = ["Outcome", "allocate"]
 
@@ -90,6 +90,7 @@ def _round(cluster: Cluster, units: list[Unit], outcome: Outcome, held: Held) ->
 def _turn(cluster: Cluster, unit: Unit, held: Held) -> str:
     """Try one chunk; if need be where others of the queue were promised room."""
     held.let_go(unit)
+    unit.awaits_its_own = False
     verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
     others = held.may_have(unit)
     if verdict and others:
@@ -154,7 +155,7 @@ def _attempt(cluster: Cluster, unit: Unit) -> str:
     pods = chunk(unit.root)
     if not pods:
         return "PodsMissing"
-    return over_capacity(cluster, unit, pods) or place(cluster, unit, pods)
+    return take(cluster, unit, pods)
 
 
 def _write(cluster: Cluster, outcome: Outcome) -> None:

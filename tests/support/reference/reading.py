@@ -1,13 +1,13 @@
 """From Kubernetes objects to the cluster of the reference: rules 4 to 6, 12, 13, 19 and 21."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from tests.support.reference.amounts import added, asked, axes, parsed, subtracted
 from tests.support.reference.grouping import read_units
-from tests.support.reference.things import Cluster, Machine, Pod, Queue
+from tests.support.reference.things import Cluster, Machine, Pod, Queue, Unit
 from tests.support.reference.times import saved
 
 __all__ = ["read"]
@@ -15,6 +15,7 @@ __all__ = ["read"]
 Obj: TypeAlias = Mapping[str, Any]
 
 _STUCK: Final = 120  # seconds
+_MOST_GRACE: Final = 3600  # seconds
 _HEALTHY: Final = {
     "Ready": "True",
     "MemoryPressure": "False",
@@ -30,13 +31,17 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
     for one in objects:
         by_kind.setdefault(one["kind"], []).append(one)
     at = now or max(
-        one["metadata"].get(name, "")
+        told
         for one in objects
-        for name in ("creationTimestamp", "deletionTimestamp")
+        for told in (one["metadata"].get("creationTimestamp", ""), _asked_at(one["metadata"]))
     )
     machines = [_machine(node) for node in by_kind.get("Node", ())]
     pods = [(raw, _pod(raw)) for raw in by_kind.get("Pod", ())]
-    _occupy(machines, pods, at)
+    for raw, pod in pods:
+        if _is_going(raw):
+            pod.is_stuck = _overdue(raw["metadata"], at) > _STUCK
+            pod.releases = not pod.is_stuck
+    _occupy(machines, pods)
     cluster = Cluster(
         machines=machines,
         pods=[pod for raw, pod in pods if raw["status"]["phase"] not in ("Succeeded", "Failed")],
@@ -88,6 +93,11 @@ def _machine(node: Obj) -> Machine:
         whole=whole,
         idle=whole,
         releasing={},
+        is_ready=all(
+            condition["status"] == "True"
+            for condition in status.get("conditions", ())
+            if condition["type"] == "Ready"
+        ),
     )
 
 
@@ -119,7 +129,7 @@ def _state(raw: Obj) -> str:
     return "gated" if spec.get("schedulingGates") else "waiting"
 
 
-def _occupy(machines: list[Machine], pods: list[tuple[Obj, Pod]], now: str) -> None:
+def _occupy(machines: list[Machine], pods: list[tuple[Obj, Pod]]) -> None:
     """Take from each node what its pods have."""
     at = {machine.name: machine for machine in machines}
     for raw, pod in pods:
@@ -127,12 +137,31 @@ def _occupy(machines: list[Machine], pods: list[tuple[Obj, Pod]], now: str) -> N
             continue
         machine = at[pod.node]
         machine.idle = subtracted(machine.idle, pod.needs)
-        if pod.going and _overdue(raw["metadata"]["deletionTimestamp"], now) <= _STUCK:
+        if pod.releases:
             machine.releasing = added(machine.releasing, pod.needs)
 
 
-def _overdue(due: str, now: str) -> float:
-    return (datetime.fromisoformat(now) - datetime.fromisoformat(due)).total_seconds()
+def _asked_at(meta: Mapping[str, Any]) -> str:
+    """Return when a deletion was asked for, or nothing."""
+    if "deletionTimestamp" not in meta:
+        return ""
+    grace = timedelta(seconds=meta.get("deletionGracePeriodSeconds", 0))
+    asked_at = datetime.fromisoformat(meta["deletionTimestamp"]) - grace
+    return asked_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _overdue(meta: Mapping[str, Any], now: str) -> float:
+    """Return for how long a pod should be gone, however much time it was given."""
+    grace = min(meta.get("deletionGracePeriodSeconds", 0), _MOST_GRACE)
+    since = datetime.fromisoformat(now) - datetime.fromisoformat(_asked_at(meta))
+    overdue: float = since.total_seconds() - grace
+    return overdue
+
+
+def _is_going(raw: Obj) -> bool:
+    """Say whether a pod has something of a node until it is gone."""
+    is_over = raw["status"]["phase"] in ("Succeeded", "Failed")
+    return "deletionTimestamp" in raw["metadata"] and "nodeName" in raw["spec"] and not is_over
 
 
 def _total(machines: list[Machine], pods: list[tuple[Obj, Pod]]) -> tuple[int, int, int]:
@@ -187,13 +216,25 @@ def _connect(cluster: Cluster) -> None:
 
 def _hold(cluster: Cluster) -> None:
     """Count what units have and what they wait for."""
+    ready = {machine.name for machine in cluster.machines if machine.is_ready}
     for unit in cluster.units:
         wishes = () if cluster.is_misconfigured(unit) else ("waiting", "later")
         is_alive = any(pod.state in ("there", "waiting") for pod in unit.pods)
         for pod in unit.pods:
-            if pod.state in ("there", "old"):
+            is_there = pod.state in ("there", "old") or (pod.is_stuck and pod.node in ready)
+            if is_there:
                 cluster.hold(unit, pod)
-            if pod.state in ("there", "old") or (is_alive and pod.state in wishes):
+            if pod.releases and pod.node in ready:
+                _let_go(cluster, unit, pod)
+            if is_there or (is_alive and pod.state in wishes):
                 for queue in cluster.way_up(unit.queue):
                     for i, amount in enumerate(axes(pod.needs)):
                         queue.requested[i] += amount
+
+
+def _let_go(cluster: Cluster, unit: Unit, pod: Pod) -> None:
+    """Count a pod as what goes of its queues."""
+    for queue in cluster.way_up(unit.queue):
+        for amounts in (queue.left, queue.left_at.setdefault(pod.node, [0, 0, 0])):
+            for i, amount in enumerate(axes(pod.needs)):
+                amounts[i] += amount

@@ -20,6 +20,7 @@ class Machine:
     whole: Amounts
     idle: Amounts
     releasing: Amounts
+    is_ready: bool = True
 
 
 @dataclass(eq=False)
@@ -42,6 +43,8 @@ class Pod:
     node: str = ""  # where it is, or was put
     nominated: str = ""
     going: bool = False
+    releases: bool = False  # it is going, and expected to
+    is_stuck: bool = False  # it is going, and was expected to be gone
     later: bool = False
 
 
@@ -83,6 +86,7 @@ class Unit:
     owner: str = ""  # the JobSet that it is a part of
     patient: bool = False  # it takes nothing from others yet
     is_held: bool = False  # that is what keeps it from taking something
+    awaits_its_own: bool = False  # what goes of its queues is in its way
     stays: bool = False  # somebody else looks after its TrainJob
     began: str = ""  # when it began to run, where that is known
     saved: str = ""  # when it saved its work last, where it says so
@@ -121,6 +125,9 @@ class Queue:
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
+    left: list[int] = field(default_factory=lambda: [0, 0, 0])  # that goes, and nobody waits for
+    left_at: dict[str, list[int]] = field(default_factory=dict)  # of that, by node
+    lost: list[int] = field(default_factory=lambda: [0, 0, 0])  # that goes for somebody
     goal: str = ""  # of reclaim among those below it
     preempt_min: str = ""
     reclaim_min: str = ""

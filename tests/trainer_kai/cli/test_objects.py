@@ -184,6 +184,11 @@ def test_what_is_not_read_is_told() -> None:
 TIMES = [
     Case("creation", node("n", creationTimestamp="2026-01-05T09:00:00Z"), 1767603600),
     Case("with an offset", node("n", creationTimestamp="2026-01-05T10:00:00+01:00"), 1767603600),
+    Case(
+        "a deletion that was asked for then",
+        node("n", deletionTimestamp="2026-01-05T09:00:30Z", deletionGracePeriodSeconds=30),
+        1767603600,
+    ),
     Case("annotation", node("n", annotations={"a": "2026-01-05T09:00:00.5Z"}), 1767603600),
     Case(
         "condition",

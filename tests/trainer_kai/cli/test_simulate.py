@@ -114,6 +114,11 @@ REFUSED = [
         ("--stuck-in-releasing-threshold", "-1s"),
         "--stuck-in-releasing-threshold: '-1s' must not be negative",
     ),
+    Case(
+        "grace of pods",
+        ("--max-termination-grace", "-1h"),
+        "--max-termination-grace: '-1h' must not be negative",
+    ),
     Case("unknown action", ("--actions", "allocate,x"), "--actions: 'x' is unknown; there are all"),
     Case("no action", ("--actions", ""), "--actions: '' has an empty name"),
     Case("empty action", ("--actions", "allocate,"), "--actions: 'allocate,' has an empty name"),

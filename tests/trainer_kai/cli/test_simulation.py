@@ -349,6 +349,18 @@ def test_stuck_pods_release_nothing() -> None:
     assert promised(simulate(objects, patient))
 
 
+def test_nobody_waits_for_a_pod_longer_than_is_allowed() -> None:
+    """Whatever it asks for: by default for an hour after its deletion was asked for."""
+    slow = {**GOING, "deletionGracePeriodSeconds": 7200}
+    held = pod("held", "g", on="n1", gpus=4, **slow)
+    objects = [queue("team-a"), node("n1", 4), group("g"), held, *gang("a", 1, 4)]
+
+    in_time, late = (1767603600 + more for more in (-3600 + 120, -3600 + 121))
+    assert promised(simulate(objects, Options(now=in_time)))
+    assert not promised(simulate(objects, Options(now=late)))
+    assert promised(simulate(objects, Options(now=late, max_termination_grace_s=3601)))
+
+
 def lost(document: Document) -> dict[str, str]:
     """Return by which action each pod is evicted."""
     return {it["pod"]: it["action"] for it in document["cycles"][0]["evictions"]}

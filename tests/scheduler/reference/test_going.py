@@ -1,0 +1,72 @@
+"""What goes of queues that have limits: reference and product let the same units wait for it."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from scheduler.core.plan import plan
+from tests.scheduler.reference.agreement import difference, told
+from tests.support.reference import TooMany, allocate, going_cluster
+from tests.support.size import blocks, by_first_seed
+from tests.support.violations import violations
+from trainer_kai.cli.simulation import Options, simulate
+
+_THEN: Final = ("reclaim", "preempt")
+
+
+def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+    """Ask the product; every plan keeps what must hold."""
+
+    def checked(snapshot: Any, policies: Any) -> Any:
+        made = plan(snapshot, policies)
+        assert [*violations(snapshot, made)] == []
+        return made
+
+    return simulate(objects, Options(actions=("allocate", *_THEN)), checked)
+
+
+def move(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+    """Ask the product to move others only."""
+    return simulate(objects, Options(actions=("allocate", "consolidation")))
+
+
+@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
+def test_reference_and_product_let_the_same_units_wait(block: range) -> None:
+    """Binds, nominations, evictions and verdicts are the same."""
+    waiting = looked_at = 0
+    for seed in block:
+        objects = going_cluster(Random(seed))
+        try:
+            decided = allocate(objects, then=_THEN)
+        except TooMany:
+            continue
+        looked_at += 1
+        waiting += "ExceedsLimit" in decided.unschedulable.values()
+        if difference(objects, play, _THEN):
+            pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
+    assert looked_at >= 0.5 * len(block)
+    assert block.start or waiting >= 0.2 * len(block)
+
+
+def even(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Let what pods ask for divide what larger ones do: then more gone is more room."""
+    for it in objects:
+        for container in it.get("spec", {}).get("containers", ()):
+            requests = container["resources"]["requests"]
+            requests["nvidia.com/gpu"] = requests["nvidia.com/gpu"].replace("3", "2")
+    return [*objects]
+
+
+@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
+def test_they_move_alike_beside_what_goes(block: range) -> None:
+    """Also where the claimant has to wait for what goes of its own queues."""
+    for seed in block:
+        objects = even(going_cluster(Random(seed)))
+        try:
+            differs = difference(objects, move, ("consolidation",))
+        except TooMany:
+            continue
+        if differs:
+            pytest.fail(told(seed, objects, move, ("consolidation",)), pytrace=False)
