@@ -127,7 +127,7 @@ class NodeNumbers(NamedTuple):
     counts: Mapping[Obstacle, int]  # nodes
     own: Mapping[Obstacle, int]  # nodes among these that only the chunk's own pods closed to it
     taints: Mapping[int, int]  # taint → nodes that it keeps the pod off
-    keys: Mapping[int, int]  # key → nodes of which that label is not what it selects
+    keys: Mapping[str, int]  # label → nodes of which that label is not what it selects
     small: Mapping[int, int]  # resource → nodes that have too little of it even when empty
     biggest: Mapping[int, int]  # resource → the most of it that one of these has
     lacking: Mapping[int, int]  # resource → nodes that lack only room, and lack it of this one

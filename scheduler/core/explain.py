@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from scheduler.core.decision import (
     Futile,
@@ -19,6 +19,8 @@ from scheduler.core.kept import why_kept
 from scheduler.core.model import KINDS, NONE, Axes, Kind, Shape, Snapshot, Verdict
 
 __all__ = ["COUNTED_MOST", "MOST", "explain", "for_kai"]
+
+N = TypeVar("N", int, str)
 
 MOST: Final = 2**50  # a pod that asks for more of something is written down with this
 COUNTED_MOST: Final = 2**45  # and with this at its queue
@@ -177,7 +179,9 @@ def _of_leaf(it: Missing) -> str:
 def _of_nodes(snapshot: Snapshot, numbers: NodeNumbers) -> str:
     axes = snapshot.axes
     shape = snapshot.shapes[numbers.shape]
-    asks = _listed(_asked(axes, r, n) for r, n in enumerate(shape.request) if n and r != axes.pods)
+    asked = [_asked(axes, r, n) for r, n in enumerate(shape.request) if n and r != axes.pods]
+    lacking = [_first(f"{n} {name}" for name, n in shape.lacking)] if shape.lacking else []
+    asks = _listed([*asked, *lacking])
     begin = f"{numbers.placed} of {numbers.needed} pods have room, the next asks for"
     if numbers.needed == 1:
         begin = "it asks for"
@@ -211,10 +215,12 @@ def _named(snapshot: Snapshot, numbers: NodeNumbers, obstacle: Obstacle, count: 
     if obstacle == Obstacle.TAINT:
         return _first(snapshot.nodes.taint_names[it] for it in _by_count(numbers.taints))
     if obstacle == Obstacle.SELECTOR:
-        keys = _first(snapshot.nodes.key_names[it] for it in _by_count(numbers.keys))
+        keys = _first(_by_count(numbers.keys))
         return keys and f"by {keys}"
     if obstacle == Obstacle.TOO_SMALL:
-        return _sizes(snapshot.axes, numbers, count)
+        lacking = _first(name for name, _ in snapshot.shapes[numbers.shape].lacking)
+        told = [_sizes(snapshot.axes, numbers, count), f"no node has {lacking}" if lacking else ""]
+        return "; ".join(filter(None, told))
     return ""
 
 
@@ -228,7 +234,7 @@ def _sizes(axes: Axes, numbers: NodeNumbers, count: int) -> str:
     return f"{begin} {_first(most.values())}" if most else ""
 
 
-def _by_count(counts: Mapping[int, int]) -> list[int]:
+def _by_count(counts: Mapping[N, int]) -> list[N]:
     return sorted(counts, key=lambda it: (-counts[it], it))
 
 
@@ -286,7 +292,7 @@ def _some_change(
     """
     counts, own = numbers.counts, numbers.own
     foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
-    if {*numbers.small} == {axes.pods}:  # each pod needs a place
+    if {*numbers.small} == {axes.pods} and not shape.lacking:  # each pod needs a place
         foreign.remove(Obstacle.TOO_SMALL)
     changes = [_REMEDIES[it] for it in sorted(foreign, reverse=True)[:_FEW]]
     if Obstacle.CLAIM not in foreign and not (shape.own_claims and Obstacle.CLAIM in counts):

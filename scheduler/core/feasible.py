@@ -21,10 +21,9 @@ from scheduler.core.model import (
     Shape,
     Snapshot,
     Spread,
-    Term,
 )
 
-__all__ = ["FIXED", "MOVING", "fixed", "is_unmoved", "moving"]
+__all__ = ["FIXED", "MOVING", "fixed", "has_value", "is_unmoved", "moving"]
 
 FixedRule = Callable[[Snapshot, Shape], Bools]
 MovingRule = Callable[[Ledger, Shape], Bools]
@@ -79,12 +78,25 @@ def _selected(snapshot: Snapshot, shape: Shape) -> Bools:
 
 def _all_hold(snapshot: Snapshot, terms: tuple[Require, ...]) -> Bools:
     mask = np.ones(len(snapshot.nodes.names), dtype=np.bool_)
-    for key, codes in terms:
-        mask &= np.isin(snapshot.nodes.labels[:, key], list(codes))
+    for need in terms:
+        mask &= has_value(snapshot.nodes.labels, need)
     return mask
 
 
+def has_value(labels: Codes, need: Require) -> Bools:
+    """Return the nodes whose label is as it is asked for, [node]."""
+    if not (need.codes and len(labels)):  # there may be no column
+        return np.full(len(labels), need.is_not)
+    values = labels[:, need.key]
+    # By code; the last is that of no value. So this is three times as fast as `isin`.
+    is_meant = np.full(max(int(values.max()), *need.codes) + 2, need.is_not)
+    is_meant[list(need.codes)] = not need.is_not
+    return is_meant[values]
+
+
 def _large_enough(snapshot: Snapshot, shape: Shape) -> Bools:
+    if shape.lacking:
+        return np.zeros(len(snapshot.nodes.names), dtype=np.bool_)
     request = np.array(shape.request)
     asked = np.flatnonzero(request)
     return _all(snapshot.nodes.allocatable[:, asked] >= request[asked])
@@ -118,7 +130,7 @@ def _any(table: Bools) -> Bools:
     return rows
 
 
-def _per_domain(values: Codes, domain: Codes) -> tuple[Ints, Ints]:
+def _per_domain(values: Codes | Ints, domain: Codes) -> tuple[Ints, Ints]:
     """Return how many there are in the domain of each node, and on all nodes that have one."""
     inside = domain >= 0
     sums = np.bincount(domain[inside], weights=values[inside], minlength=1).astype(np.int64)
@@ -142,18 +154,20 @@ def _near_friends(ledger: Ledger, shape: Shape) -> Bools:
 def _far_from_foes(ledger: Ledger, shape: Shape) -> Bools:
     labels = ledger.snapshot.nodes.labels
     mask = np.ones(len(labels), dtype=np.bool_)
-    for values, term in _foes(ledger, shape):
-        here, _ = _per_domain(values, labels[:, term.key])
+    for foes, key in _foes(ledger, shape):
+        here, _ = _per_domain(foes, labels[:, key])
         mask &= np.equal(here, 0)
     return mask
 
 
-def _foes(ledger: Ledger, shape: Shape) -> Iterator[tuple[Codes, Term]]:
-    terms = ledger.snapshot.neighbours.terms
-    for row in shape.apart:  # whom it keeps away from
-        yield ledger.counts[terms[row].selector], terms[row]
-    for row in shape.shunned:  # who keeps away from it
-        yield ledger.holders[row], terms[row]
+def _foes(ledger: Ledger, shape: Shape) -> Iterator[tuple[Ints, int]]:
+    """Yield whom it keeps away from and who keeps away from it, [node], by label of places."""
+    selector_of, key_of = ledger.terms
+    apart, shunned = np.array(shape.apart, dtype=np.intp), np.array(shape.shunned, dtype=np.intp)
+    for key in sorted({*key_of[apart].tolist(), *key_of[shunned].tolist()}):
+        selectors = selector_of[apart[key_of[apart] == key]]
+        holders = shunned[key_of[shunned] == key]
+        yield ledger.counts[selectors].sum(axis=0) + ledger.holders[holders].sum(axis=0), key
 
 
 def _evenly_spread(ledger: Ledger, shape: Shape) -> Bools:

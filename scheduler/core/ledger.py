@@ -33,6 +33,8 @@ class Ledger:
         self.turns = 0  # how often neighbours, ports or claims changed
         self.counts: Final = snapshot.neighbours.counts.copy()
         self.holders: Final = snapshot.neighbours.holders.copy()
+        terms = np.array(snapshot.neighbours.terms, dtype=np.intp).reshape(-1, 2)
+        self.terms: Final = (terms[:, 0], terms[:, 1])  # of each its selector, and its label
         self.ports: Final = snapshot.nodes.ports.copy()
         self.claim_node: Final = list(snapshot.neighbours.claim_node)
         self.claim_users: Final = list(snapshot.neighbours.claim_users)

@@ -160,8 +160,10 @@ class Devices:
 class Require(NamedTuple):
     """A node's value of a label is one of these; NONE among them means that it may lack it."""
 
-    key: int
+    key: int  # or NONE, where no node has the label: then there are no codes
     codes: frozenset[int]
+    label: str = ""  # that no node has
+    is_not: bool = False  # it is none of these
 
 
 class Term(NamedTuple):
@@ -205,6 +207,7 @@ class Shape:
     own_claims: tuple[int, ...] = ()  # that only one pod may use at a time
     devices: int = 0  # shared ones, and how much of each
     share: int = 0  # thousandths of each
+    lacking: tuple[tuple[str, int], ...] = ()  # resources that it asks for and no node has
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from scheduler.core.chunks import Runs
 from scheduler.core.decision import NodeNumbers, Obstacle
-from scheduler.core.feasible import FIXED, MOVING
+from scheduler.core.feasible import FIXED, MOVING, has_value
 from scheduler.core.field import Field
 from scheduler.core.ledger import Ledger
 from scheduler.core.model import NONE, Bools, Ints, Shape, Slot, Snapshot, Verdict
@@ -84,26 +84,27 @@ def _taints(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> di
     return {taint: n for taint, n in enumerate(here) if n and taint not in shape.tolerates}
 
 
-def _keys(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[int, int]:
+def _keys(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[str, int]:
     """Count the nodes that were lost to each label: no alternative holds there, and it is wrong."""
     if Obstacle.SELECTOR not in lost:
         return {}
-    labels = snapshot.nodes.labels[lost[Obstacle.SELECTOR]]
-    wrong: dict[int, Bools] = {}
+    labels, names = snapshot.nodes.labels[lost[Obstacle.SELECTOR]], snapshot.nodes.key_names
+    wrong: dict[str, Bools] = {}
     for alternatives in shape.any_of:
         is_out = np.ones(len(labels), dtype=np.bool_)
-        of_entry: dict[int, Bools] = {}
+        of_entry: dict[str, Bools] = {}
         for terms in alternatives:
             fails = np.zeros(len(labels), dtype=np.bool_)
-            for key, codes in terms:
-                misses = ~np.isin(labels[:, key], list(codes))
+            for need in terms:
+                misses = ~has_value(labels, need)
                 fails |= misses
-                of_entry[key] = of_entry.get(key, misses) | misses
+                name = need.label or names[need.key]
+                of_entry[name] = of_entry.get(name, misses) | misses
             is_out &= fails
-        for key, misses in of_entry.items():
-            wrong[key] = wrong.get(key, False) | (misses & is_out)
-    counts = {key: int(nodes.sum()) for key, nodes in wrong.items()}
-    return {key: n for key, n in counts.items() if n}
+        for name, misses in of_entry.items():
+            wrong[name] = wrong.get(name, False) | (misses & is_out)
+    counts = {name: int(nodes.sum()) for name, nodes in wrong.items()}
+    return {name: n for name, n in counts.items() if n}
 
 
 def _small(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[int, list[int]]:

@@ -5,8 +5,8 @@ over pods or nodes are the matter of `scheduler.core.sums`.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -15,19 +15,22 @@ from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PODS
 from trainer_kai.api.quantity import Quantity, milli, whole
 from trainer_kai.policy.demand import Amounts
 
-__all__ = ["COUNTED_MOST", "MOST", "Columns"]
+__all__ = ["COUNTED_MOST", "MOST", "Columns", "Lacking"]
 
 MOST: Final = 2**50  # of what a pod asks for; a node has less
 COUNTED_MOST: Final = 2**45  # of what a queue is charged for one pod
+
+Lacking: TypeAlias = tuple[tuple[str, int], ...]  # what no node has, and how much of it is asked
 
 _FIRST: Final = (CPU, MEMORY, PODS)
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 
 
 class Columns:
-    """The resources of a snapshot: CPU, memory, pods, then the others by name."""
+    """The resources of nodes: CPU, memory, pods, then the others by name."""
 
     def __init__(self, names: Iterable[str], gpus: Sequence[str]) -> None:
+        self.gpus: Final = frozenset(gpus)
         self.names: Final = (*_FIRST, *sorted(set(names) - {*_FIRST}))
         self._at: Final = {name: column for column, name in enumerate(self.names)}
         self._fine: Final = frozenset({CPU, *gpus})  # those that count in thousandths
@@ -58,6 +61,14 @@ class Columns:
         row[2] = 1
         return row
 
+    def lacking(self, amounts: Amounts) -> Lacking:
+        """Return what a pod asks for that no node has."""
+        return tuple(
+            (name, min(-(-amounts[name] // 1000), MOST))
+            for name in sorted(amounts)
+            if amounts[name] > 0 and name not in self._at
+        )
+
     def capacity(self, allocatable: Mapping[str, Quantity]) -> list[int]:
         """Return what a node has; raise `QuantityError` for what is no quantity."""
         row = [0] * len(self.names)
@@ -68,16 +79,26 @@ class Columns:
                 row[column] = min(max(units, 0), MOST - 1)
         return row
 
-    def counted(self, amounts: Ints, most: int = COUNTED_MOST) -> Ints:
-        """Return what queues count of amounts, [pod or node, kind]; at most so much of each.
+    def counted_capacity(self, capacity: Ints) -> Ints:
+        """Return what queues count of what nodes have, [node, kind]; at most `MOST` of each.
 
         No resource counts for more than that by itself, whatever its weight, so that thousands of
         them do not wrap.
         """
-        return np.minimum(np.minimum(amounts, most // self._weights) @ self._weighted, most)
+        return np.minimum(np.minimum(capacity, MOST // self._weights) @ self._weighted, MOST)
+
+    def counted(self, amounts: Amounts) -> list[int]:
+        """Return what queues count of what a pod asks for, by kind; also of what no node has."""
+        row = [0] * len(Kind)
+        for name, thousandths in amounts.items():
+            kind, weight = _kind(name, self.gpus)
+            if kind != NONE and thousandths > 0:
+                units = thousandths if name in self._fine else -(-thousandths // 1000)
+                row[kind] = min(row[kind] + min(units, COUNTED_MOST) * weight, COUNTED_MOST)
+        return row
 
 
-def _kind(name: str, gpus: Sequence[str]) -> tuple[int, int]:
+def _kind(name: str, gpus: Collection[str]) -> tuple[int, int]:
     """Return which kind a resource is to queues, and how many units of it."""
     if name == CPU:
         return Kind.CPU, 1

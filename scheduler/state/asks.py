@@ -1,17 +1,25 @@
 """What each kin asks for, in columns, and what queues count of it."""
 
-from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from scheduler.core.model import Ints, Kind
-from scheduler.state.amounts import Columns
+from scheduler.state.amounts import Columns, Lacking
 from scheduler.state.kin import Kin, Recipe
 from scheduler.state.kins import Kins
 from scheduler.state.sharing import Sharing, sharing_of
+from trainer_kai.policy.demand import Amounts
 
 __all__ = ["Asks"]
+
+
+class _Ask(NamedTuple):
+    """Of one kin: in columns, as queues count it, and what no node has of it."""
+
+    request: list[int]
+    counted: list[int]
+    lacking: Lacking
 
 
 class Asks:
@@ -19,6 +27,7 @@ class Asks:
 
     def __init__(self, columns: Columns, least_memory_mib: int) -> None:
         self.columns: Final = columns
+        self.lacking: Final[dict[int, Lacking]] = {}
         self.sharing: Final[dict[int, Sharing]] = {}
         self._least_memory_mib: Final = least_memory_mib
         width = len(columns.names)
@@ -31,36 +40,43 @@ class Asks:
 
     def read(self, numbers: list[int], kins: Kins) -> None:
         """Read what kin ask for that were not known so far."""
-        if len(kins.asks) > len(self.request):
-            self.request = _longer(self.request, len(kins.asks))
-            self.counted = _longer(self.counted, len(kins.asks))
-        of_recipe: dict[Recipe, list[int]] = {}
-        rows = [self._row(kins[number], of_recipe) for number in numbers]
-        request = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.columns.names))
-        self.request[numbers] = request
-        self.counted[numbers] = self.columns.counted(request)
-        for number in numbers:
+        size = len(kins.serial)
+        if size > len(self.request):
+            self.request = _longer(self.request, size)
+            self.counted = _longer(self.counted, size)
+        known: dict[tuple[Recipe, bool], _Ask] = {}
+        asks = [self._ask(kins[number], known) for number in numbers]
+        width = len(self.columns.names)
+        self.request[numbers] = np.array([it.request for it in asks]).reshape(len(asks), width)
+        self.counted[numbers] = np.array([it.counted for it in asks]).reshape(len(asks), len(Kind))
+        for number, ask in zip(numbers, asks, strict=True):
+            self.lacking.pop(number, None)
+            if ask.lacking:
+                self.lacking[number] = ask.lacking
             if number in self.sharing:
                 shares = self.sharing[number].counted(self._least_memory_mib)
                 self.counted[number, Kind.GPU] += shares  # of 64 devices at most: no matter
 
-    def _row(self, kin: Kin, of_recipe: dict[Recipe, list[int]]) -> list[int]:
-        row = of_recipe.get(kin.recipe)
-        if row is None:
-            row = of_recipe[kin.recipe] = self.columns.request(kin.recipe.demand())
+    def _ask(self, kin: Kin, known: dict[tuple[Recipe, bool], _Ask]) -> _Ask:
         shares = sharing_of(kin)
         if shares is None:
             self.sharing.pop(kin.number, None)
         else:
             self.sharing[kin.number] = shares
-        return row if shares is None and not kin.is_reservation else self._without_gpus(row)
+        has_whole = shares is None and not kin.is_reservation
+        ask = known.get((kin.recipe, has_whole))
+        if ask is None:
+            ask = known[kin.recipe, has_whole] = self._read(
+                kin.recipe.demand(), has_whole=has_whole
+            )
+        return ask
 
-    def _without_gpus(self, row: Iterable[int]) -> list[int]:
+    def _read(self, amounts: Amounts, *, has_whole: bool) -> _Ask:
         """Leave devices out: who shares one has a part of it, who keeps it for them none."""
-        row = list(row)
-        for column in self.columns.axes.gpus:
-            row[column] = 0
-        return row
+        if not has_whole:
+            amounts = {name: it for name, it in amounts.items() if name not in self.columns.gpus}
+        columns = self.columns
+        return _Ask(columns.request(amounts), columns.counted(amounts), columns.lacking(amounts))
 
 
 def _longer(table: Ints, size: int) -> Ints:

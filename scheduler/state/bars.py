@@ -90,6 +90,9 @@ class Bars:
     def _of_kin(self, kin: Kin, title: str) -> list[Bar]:
         """Return why pods cannot be placed, whatever room there is, under this title."""
         codes = self._view.codes
+        too_much = codes.too_much(kin)
+        if too_much is not None:
+            return [Bar(Verdict.MISCONFIGURED, f"{title}: {too_much}", _WAKES_ON)]
         found = [*_of_pods(kin, codes.asks.sharing.get(kin.number)), *codes.claims.bars(kin)]
         return [bar._replace(message=title + bar.message) for bar in found]
 

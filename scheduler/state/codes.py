@@ -1,7 +1,7 @@
 """What everybody's rows are written in: columns, labels, selectors, ports, claims, shapes.
 
-They last as long as what they are made of, their *basis*. A new resource, selector, port or shared
-claim, or another name, label or taint of a node, makes all of them new.
+They last as long as what they are made of, their *basis*. A resource that no node had, a new
+selector, port or shared claim, or another name, label or taint of a node, makes all of them new.
 """
 
 from typing import Final
@@ -14,6 +14,7 @@ from scheduler.state.asks import Asks
 from scheduler.state.basis import Basis
 from scheduler.state.claims import Claims
 from scheduler.state.cluster import Cluster
+from scheduler.state.kin import Kin
 from scheduler.state.kins import Kins
 from scheduler.state.labels import NodeLabels
 from scheduler.state.neighbours import NeighbourRows
@@ -23,6 +24,7 @@ from scheduler.state.selectors import Namespaces
 from scheduler.state.shapes import Shapes, Ties
 from scheduler.state.sharing import least_memory_mib
 from trainer_kai.api.meta import Key
+from trainer_kai.policy.podbounds import MOST_OF_NAMESPACE
 
 __all__ = ["Codes"]
 
@@ -46,7 +48,7 @@ class Codes:
         self.known_claims: tuple[int, tuple[Key, ...]] = (NONE, ())
         self.claims = Claims(cluster, (), self.labels)
         ties = Ties(self.neighbours, self.ports, self.claims)
-        self.shapes: Final = Shapes((self.labels, self.taints), self.asks, ties)
+        self.shapes: Final = Shapes((self.labels, self.taints), self.asks, ties, basis.crowded_out)
         self.read_kins()
 
     def read_claims(self, cluster: Cluster, version: int, shared: tuple[Key, ...]) -> None:
@@ -54,6 +56,18 @@ class Codes:
         self.known_claims = version, shared
         self.claims = self.shapes.claims = Claims(cluster, shared, self.labels)
         self.shapes.forget(np.flatnonzero(self._kins.has_volumes), 0)
+
+    def too_much(self, kin: Kin) -> str | None:
+        """Return what a kin says more of than is looked at, where it says that."""
+        if kin.recipe.excess is not None:
+            return kin.recipe.excess
+        if kin.serial not in self.basis.crowded_out:
+            return None
+        return (
+            f"the pods of namespace {kin.namespace} have more than {MOST_OF_NAMESPACE} different"
+            " host ports and terms that speak of other pods together; it has its turn when older"
+            " ones are gone"
+        )
 
     def read_kins(self) -> None:
         """Take kin that are new; of who had their numbers nothing is known any more."""

@@ -7,7 +7,6 @@ import numpy as np
 
 from scheduler.core.model import Ints, Kind, Neighbours, NodeFault, Nodes
 from scheduler.core.sums import SUM_MOST, sums, total
-from scheduler.state.amounts import MOST
 from scheduler.state.charges import Lying, joined, lying
 from scheduler.state.codes import Codes
 from scheduler.state.devices import DeviceRows
@@ -93,7 +92,7 @@ class Ground:
     def total(self) -> tuple[int, int, int]:
         """Return what usable nodes have, less what pods of other schedulers have there."""
         usable = self._nodes.faults == NodeFault.NONE
-        whole = self._codes.asks.columns.counted(self._allocatable[usable], MOST)
+        whole = self._codes.asks.columns.counted_capacity(self._allocatable[usable])
         taken = self._foreign[usable]
         cpu, memory, gpu = (
             min(max(total(whole[:, kind]) - total(taken[:, kind]), 0), SUM_MOST) for kind in Kind

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model import NONE, Require
-from trainer_kai.api.affinity import Affinity, PodAffinityTerm
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     APP,
@@ -26,9 +25,10 @@ from trainer_kai.api.resources import JOBS
 from trainer_kai.api.selector import LabelSelector
 from trainer_kai.policy.census import attempt_of
 from trainer_kai.policy.demand import Amounts, demand
+from trainer_kai.policy.podbounds import excess, has_label_keys, pod_terms, spreads, term_count
 from trainer_kai.policy.ports import NodePort, node_ports
 
-__all__ = ["Kin", "Recipe", "Said", "Shaping", "pod_terms"]
+__all__ = ["Kin", "Recipe", "Said", "Shaping"]
 
 Said: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 
@@ -48,12 +48,32 @@ class Shaping(NamedTuple):
 class Recipe:
     """What the pods of one spec, whatever their node, have in common: worked out once."""
 
-    __slots__ = ("_demand", "_fault", "_ports", "_shaping", "kins", "spec", "text")
+    __slots__ = (
+        "_demand",
+        "_fault",
+        "_ports",
+        "_shaping",
+        "asks_for_index",
+        "excess",
+        "has_label_keys",
+        "kins",
+        "spec",
+        "terms",
+        "text",
+    )
 
     def __init__(self, spec: PodSpec, text: bytes) -> None:
         self.spec: Final = spec
         self.text: Final = text
         self.kins = 0  # how many have it
+        self.excess: Final = excess(spec)  # what it says more of than is looked at
+        self.terms: Final = 0 if self.excess else term_count(spec)
+        self.has_label_keys: Final = self.terms > 0 and has_label_keys(spec)
+        # Whether their neighbours, in their own namespace, are chosen by the index of pods.
+        self.asks_for_index: Final = self.terms > 0 and any(
+            COMPLETION_INDEX in keys or _names_index(selector)
+            for selector, keys in _selections(spec)
+        )
         self._demand: Amounts | str | None = None
         self._fault: str | None = None  # nothing where there is none
         self._ports: tuple[NodePort, ...] | None = None
@@ -184,17 +204,6 @@ class Kin:
         leads = any(self.labels.get(name) in values for name, values in _LEADERS)
         return rank - 3 * _UNRANKED if leads else rank  # before all others
 
-    @property
-    def asks_for_index(self) -> bool:
-        """Say whether their neighbours are chosen by the index of pods."""
-        spec = self.spec
-        if spec.affinity is None and not spec.topology_spread_constraints:
-            return False
-        return any(
-            COMPLETION_INDEX in keys or _names_index(selector)
-            for selector, keys in _selections(spec)
-        )
-
 
 def _asked(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
     parts = [one.resources for one in (*spec.init_containers, *spec.containers)]
@@ -204,19 +213,11 @@ def _asked(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
     yield from spec.overhead.items()
 
 
-def pod_terms(affinity: Affinity | None, *, apart: bool) -> tuple[PodAffinityTerm, ...]:
-    """Return which neighbours must be near, or must not be."""
-    if affinity is None:
-        return ()
-    of = affinity.pod_anti_affinity if apart else affinity.pod_affinity
-    return of.required if of else ()
-
-
 def _selections(spec: PodSpec) -> Iterator[tuple[LabelSelector | None, tuple[str, ...]]]:
     for apart in (False, True):
         for term in pod_terms(spec.affinity, apart=apart):
             yield term.label_selector, term.match_label_keys + term.mismatch_label_keys
-    for spread in spec.topology_spread_constraints:
+    for spread in spreads(spec):
         yield spread.label_selector, spread.match_label_keys
 
 

@@ -35,7 +35,7 @@ class Kins:
 
     def __init__(self, terms: Terms) -> None:
         self._scheduler_name: Final = terms.scheduler_name
-        self.by_index = False  # whether pods of one Job are told apart
+        self.by_index: frozenset[str] = frozenset()  # where pods of one Job are told apart
         self.rows: Final[list[Kin | None]] = [None]
         self.born = 0
         self._free: Final[list[int]] = []
@@ -43,18 +43,17 @@ class Kins:
         self._recipes: Final[dict[bytes, Recipe]] = {}
         self._seen: Final[dict[tuple[int | str, ...], Kin]] = {}
         self._seen_specs: Final[dict[tuple[int, ...] | int, Recipe]] = {}
-        self._names: Final[dict[frozenset[str], int]] = {}
-        self._askers: Final[dict[Kin, None]] = {}  # those that ask for the index of others
+        self._askers: Final[dict[str, int]] = {}  # kin that ask for the index of others
         self.namespaces: Final[dict[str, int]] = {}  # how many kin are in each
         self.is_ours: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.is_alone: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.is_foreign: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.speaks: Bools = np.zeros(_FIRST, dtype=np.bool_)  # of other pods
+        self.is_excessive: Bools = np.zeros(_FIRST, dtype=np.bool_)  # says more than is looked at
         self.has_ports: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.has_volumes: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.shares: Bools = np.zeros(_FIRST, dtype=np.bool_)  # devices
         self.is_foreseen: Bools = np.zeros(_FIRST, dtype=np.bool_)
-        self.asks: Ints = np.zeros(_FIRST, dtype=np.int64)  # number of a set of resources
         self.gang: Ints = np.full(_FIRST, NONE, dtype=np.int64)  # where they have a place
         self.counts: Bools = np.zeros(_FIRST, dtype=np.bool_)  # into it
         self.queue: Ints = np.full(_FIRST, NONE, dtype=np.int64)
@@ -77,14 +76,9 @@ class Kins:
         return [number for number in np.flatnonzero(wanted).tolist() if self.is_known(number)]
 
     @property
-    def asks_for_index(self) -> bool:
-        """Say whether pods have to be told apart by their index."""
-        return bool(self._askers)
-
-    @property
-    def resources(self) -> tuple[frozenset[str], ...]:
-        """Return the sets of resources that are asked for, by their numbers."""
-        return tuple(self._names)
+    def asks_for_index(self) -> frozenset[str]:
+        """Return the namespaces in which pods have to be told apart by their index."""
+        return frozenset(self._askers)
 
     def of(self, key: Key, pod: Pod) -> Kin:
         """Return the kin of a pod; identities hold until they are forgotten."""
@@ -95,7 +89,7 @@ class Kins:
             known = self._seen_specs.get(id(spec))
             recipe = known or self._seen_specs.setdefault(id(spec), self._recipe_of(spec))
         labels, annotations = meta.labels, meta.annotations
-        if type(labels) is Stamped and not self.by_index:
+        if type(labels) is Stamped and key.namespace not in self.by_index:
             labels = labels.shared
         if type(annotations) is Stamped:
             annotations = annotations.shared
@@ -139,10 +133,9 @@ class Kins:
         kin.recipe.kins -= 1
         if not kin.recipe.kins:
             del self._recipes[kin.recipe.text]
-        self._askers.pop(kin, None)
-        self.namespaces[kin.namespace] -= 1
-        if not self.namespaces[kin.namespace]:
-            del self.namespaces[kin.namespace]
+        if kin.recipe.asks_for_index:
+            _count(self._askers, kin.namespace, -1)
+        _count(self.namespaces, kin.namespace, -1)
         self.rows[kin.number] = None
         self.speaks[kin.number] = self.has_ports[kin.number] = self.has_volumes[kin.number] = False
         self._free.append(kin.number)
@@ -167,9 +160,9 @@ class Kins:
         kin.recipe.kins += 1
         kin.serial = self.born
         self.born += 1
-        self.namespaces[kin.namespace] = self.namespaces.get(kin.namespace, 0) + 1
-        if kin.asks_for_index:
-            self._askers[kin] = None
+        _count(self.namespaces, kin.namespace, 1)
+        if kin.recipe.asks_for_index:
+            _count(self._askers, kin.namespace, 1)
         self._describe(kin)
 
     def _describe(self, kin: Kin) -> None:
@@ -179,12 +172,12 @@ class Kins:
         self.is_ours[number] = is_ours
         self.is_alone[number] = is_ours and not kin.group
         self.is_foreign[number] = not is_ours and not kin.is_of_scheduler
-        self.speaks[number] = spec.affinity is not None or bool(spec.topology_spread_constraints)
+        self.speaks[number] = kin.recipe.terms > 0
+        self.is_excessive[number] = kin.recipe.excess is not None
         self.has_ports[number] = bool(kin.recipe.ports)
         self.has_volumes[number] = bool(spec.volumes)
         self.shares[number] = sharing_of(kin) is not None
         self.is_foreseen[number] = False
-        self.asks[number] = self._names.setdefault(frozenset(kin.recipe.demand()), len(self._names))
         self.gang[number] = self.queue[number] = NONE
         self.counts[number] = self.is_fixed[number] = self.is_heard[number] = False
         self.serial[number] = kin.serial
@@ -216,6 +209,12 @@ def grown(column: NDArray[N], size: int) -> NDArray[N]:
     longer: NDArray[N] = np.zeros(size, dtype=column.dtype)
     longer[: len(column)] = column
     return longer
+
+
+def _count(numbers: dict[str, int], name: str, more: int) -> None:
+    numbers[name] = numbers.get(name, 0) + more
+    if not numbers[name]:
+        del numbers[name]
 
 
 def _content(kin: Kin) -> tuple[object, ...]:

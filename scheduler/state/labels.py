@@ -1,11 +1,15 @@
 """Labels of nodes as codes, and what pods ask of them as sets of codes.
 
-Only labels that somebody asks for get a column. A value that no node has gets no code: asking for
-it is asking for nothing that there is.
+Only labels that nodes have and pods ask for get a column; as a place for pods near each other all
+labels that no node has are one. A value that no node has gets no code: asking for it is asking for
+nothing that there is. What all nodes satisfy is not asked.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -22,6 +26,33 @@ Alternatives = tuple[tuple[Require, ...], ...]
 
 _NAME: Final = "metadata.name"
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
+_first: Final = itemgetter(0)
+_ABSENT: Final = ""  # no label is called so
+_ALWAYS: Final = Require(NONE, frozenset(), is_not=True)  # all nodes satisfy it
+
+
+class _Numbers:
+    """The values of a label that are numbers, in their order; equal answers are one set."""
+
+    def __init__(self, codes: Mapping[str, int]) -> None:
+        found = [(int(value), code) for value, code in codes.items() if _NUMBER.fullmatch(value)]
+        self._numbers: Final = sorted(found)
+        self._known: Final[dict[tuple[int, int], frozenset[int]]] = {}
+
+    def above(self, bound: int) -> frozenset[int]:
+        """Return the codes of larger numbers."""
+        return self._between(bisect_right(self._numbers, bound, key=_first), len(self._numbers))
+
+    def below(self, bound: int) -> frozenset[int]:
+        """Return the codes of smaller numbers."""
+        return self._between(0, bisect_left(self._numbers, bound, key=_first))
+
+    def _between(self, start: int, end: int) -> frozenset[int]:
+        found = self._known.get((start, end))
+        if found is None:
+            found = frozenset(code for _, code in self._numbers[start:end])
+            self._known[start, end] = found
+        return found
 
 
 class NodeLabels:
@@ -32,6 +63,9 @@ class NodeLabels:
         self._columns: Final[dict[tuple[bool, str], int]] = {}
         self._codes: Final[list[dict[str, int]]] = []
         self._values: Final[list[NDArray[np.int32]]] = []
+        self._names: Final = frozenset(chain.from_iterable(it.metadata.labels for it in nodes))
+        self._numbers: Final[dict[int, _Numbers]] = {}
+        self._present: Final[list[frozenset[int]]] = []  # codes, and NONE if a node lacks it
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -44,7 +78,11 @@ class NodeLabels:
             return np.zeros((len(self._nodes), 0), dtype=np.int32)
         return np.ascontiguousarray(np.stack(self._values, axis=1))
 
-    def key(self, name: str, *, is_field: bool = False) -> int:
+    def place(self, name: str) -> int:
+        """Return the column of a label by which nodes are one place."""
+        return self._key(name if name in self._names else _ABSENT)
+
+    def _key(self, name: str, *, is_field: bool = False) -> int:
         """Return the column of a label, or of the name of the node itself."""
         column = self._columns.get((is_field, name))
         if column is None:
@@ -57,12 +95,13 @@ class NodeLabels:
             codes = {value: code for code, value in enumerate(known)}
             self._codes.append(codes)
             coded = [NONE if value is None else codes[value] for value in values]
+            self._present.append(frozenset(coded))
             self._values.append(np.array(coded, dtype=np.int32))
         return column
 
     def of_map(self, wanted: Mapping[str, str]) -> Alternatives:
         """Translate labels that must be there."""
-        return (tuple(self._one_of(name, (wanted[name],)) for name in sorted(wanted)),)
+        return (self._needed(self._one_of(name, (wanted[name],)) for name in sorted(wanted)),)
 
     def of_selector(self, selector: NodeSelector) -> Alternatives:
         """Translate terms of which one must hold; none of them is no node."""
@@ -72,36 +111,49 @@ class NodeLabels:
     def of_topologies(self, terms: Iterable[TopologySelectorTerm]) -> Alternatives:
         """Translate where a class makes volumes."""
         return tuple(
-            tuple(self._one_of(one.key, one.values) for one in term.match_label_expressions)
+            self._needed(self._one_of(one.key, one.values) for one in term.match_label_expressions)
             for term in terms
         )
 
     def at_node(self, name: str) -> Alternatives:
         """Translate that it must be this node."""
-        column = self.key(_NAME, is_field=True)
+        column = self._key(_NAME, is_field=True)
         return ((Require(column, _some(self._codes[column], (name,))),),)
 
     def nowhere(self) -> Alternatives:
         """Return what no node has."""
-        return ((Require(self.key(_NAME, is_field=True), frozenset()),),)
+        return ((Require(self._key(_NAME, is_field=True), frozenset()),),)
 
     def _one_of(self, name: str, values: Iterable[str]) -> Require:
-        column = self.key(name)
+        if name not in self._names:
+            return Require(NONE, frozenset(), name)
+        column = self._key(name)
         return Require(column, _some(self._codes[column], values))
+
+    def _needed(self, needs: Iterable[Require]) -> tuple[Require, ...]:
+        """Leave out what all nodes satisfy."""
+        return tuple(it for it in needs if not self._is_given(it))
+
+    def _is_given(self, need: Require) -> bool:
+        """Say whether all nodes satisfy a need."""
+        if not need.codes:
+            return need.is_not
+        return not need.is_not and self._present[need.key] <= need.codes
 
     def _term(self, term: NodeSelectorTerm) -> tuple[Require, ...] | None:
         """Return what must hold; None for what cannot be meant, as a term that asks for nothing."""
         needs = tuple(self._needs(term))
         if not needs or any(need is None for need in needs):
             return None
-        return tuple(need for need in needs if need is not None)
+        return self._needed(need for need in needs if need is not None)
 
     def _needs(self, term: NodeSelectorTerm) -> Iterator[Require | None]:
         for wish in term.match_expressions:
-            yield self._need(self.key(wish.key), wish)
+            known = wish.key in self._names
+            yield self._need(self._key(wish.key), wish) if known else _of_absent(wish)
         for wish in term.match_fields:
             if wish.key == _NAME and wish.operator in {"In", "NotIn"}:
-                yield self._need(self.key(_NAME, is_field=True), wish)
+                yield self._need(self._key(_NAME, is_field=True), wish)
             else:
                 yield None
 
@@ -111,30 +163,43 @@ class NodeLabels:
             case "In":
                 return Require(column, _some(codes, wish.values))
             case "NotIn":
-                left = frozenset(codes.values()) - _some(codes, wish.values)
-                return Require(column, left | {NONE})
+                return Require(column, _some(codes, wish.values), is_not=True)
             case "Exists":
-                return Require(column, frozenset(codes.values()))
+                return Require(column, frozenset({NONE}), is_not=True)
             case "DoesNotExist":
                 return Require(column, frozenset({NONE}))
             case "Gt" | "Lt":
-                return _compared(column, codes, wish)
+                return self._compared(column, wish)
         return None
+
+    def _compared(self, column: int, wish: Requirement) -> Require | None:
+        bound = _bound_of(wish)
+        if bound is None:
+            return None
+        known = self._numbers.get(column)
+        if known is None:
+            known = self._numbers[column] = _Numbers(self._codes[column])
+        return Require(column, known.above(bound) if wish.operator == "Gt" else known.below(bound))
+
+
+def _of_absent(wish: Requirement) -> Require | None:
+    """Translate what is asked of a label that no node has; None for what cannot be meant."""
+    match wish.operator:
+        case "NotIn" | "DoesNotExist":
+            return _ALWAYS
+        case "Gt" | "Lt" if _bound_of(wish) is None:
+            return None
+        case "In" | "Exists" | "Gt" | "Lt":
+            return Require(NONE, frozenset(), wish.key)
+    return None
+
+
+def _bound_of(wish: Requirement) -> int | None:
+    """Return the number to compare with; None for what is no number."""
+    if len(wish.values) != 1 or not _NUMBER.fullmatch(wish.values[0]):
+        return None
+    return int(wish.values[0])
 
 
 def _some(codes: Mapping[str, int], values: Iterable[str]) -> frozenset[int]:
     return frozenset(codes[value] for value in values if value in codes)
-
-
-def _compared(column: int, codes: Mapping[str, int], wish: Requirement) -> Require | None:
-    if len(wish.values) != 1 or not _NUMBER.fullmatch(wish.values[0]):
-        return None
-    bound, sign = int(wish.values[0]), 1 if wish.operator == "Gt" else -1
-    return Require(
-        column,
-        frozenset(
-            code
-            for value, code in codes.items()
-            if _NUMBER.fullmatch(value) and (int(value) - bound) * sign > 0
-        ),
-    )

@@ -181,9 +181,11 @@ class Memory:
         if nodes.renumbered is not None:
             roll.renumber(nodes.renumbered)
         roll.read(news.pods)
-        if self._kins.by_index != self._kins.asks_for_index:  # then others are alike
-            self._kins.by_index = not self._kins.by_index
-            roll.read(self._cluster.pods)
+        changed = self._kins.by_index ^ self._kins.asks_for_index
+        if changed:  # then others are alike in those namespaces
+            self._kins.by_index = self._kins.asks_for_index
+            pods = self._cluster.pods.items()
+            roll.read({key: pod for key, pod in pods if key.namespace in changed})
         roll.pass_time(now)
 
     def _read_rules(self, news: News) -> set[Key | int]:
@@ -222,28 +224,30 @@ class Memory:
         claims = self._claims, self._users.shared(self._heads, self._claims)
         held = self._holdings.at_nodes()
         if basis != self._codes.basis:
+            moved = basis.crowded_out ^ self._codes.basis.crowded_out
             gpus = self._terms.gpu_resources
             self._codes = Codes(basis, self._nodes, self._cluster, self._kins, gpus)
             self._ground = Ground(self._codes, self._nodes, self._roll)
             rows = set(range(len(self._nodes)))
             again = {key for key, gang in self._gangs.by_key.items() if gang.later}
             again.update(self._holdings.by_gang)
+            again |= self._having(self._kins.numbers(moved))
         else:
             self._codes.read_kins()
             self._ground.read_capacity(self._nodes.touched)
         if claims != self._codes.known_claims:
             self._codes.read_claims(self._cluster, *claims)
-            again |= self._claiming()
+            again |= self._having(np.flatnonzero(self._kins.has_volumes).tolist())
+            again.update(self._users.awaiting)
         self._ground.read(rows - {NONE}, held)
         return again
 
-    def _claiming(self) -> set[Key | int]:
-        """Return the gangs and slots of pods that claim volumes."""
+    def _having(self, numbers: Iterable[int]) -> set[Key | int]:
+        """Return the gangs, and the slots of pods on their own, of some kin."""
         found: set[Key | int] = set()
-        for number in np.flatnonzero(self._kins.has_volumes).tolist():
+        for number in numbers:
             kin = self._kins[number]
             found.update(kin.slots if kin.gang is None else (kin.gang,))
-        found.update(self._users.awaiting)
         return found
 
     def _read_units(self, again: set[Key | int]) -> None:

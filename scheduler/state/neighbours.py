@@ -1,19 +1,21 @@
 """Who wants to be near whom, who keeps away from whom, and how many of them lie where."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model import Spread, Term
+from scheduler.core.model import Ints, Spread, Term
 from scheduler.state.charges import Lying
-from scheduler.state.kin import Kin, pod_terms
+from scheduler.state.kin import Kin
 from scheduler.state.kins import Kins
 from scheduler.state.labels import NodeLabels
 from scheduler.state.selectors import Namespaces, Selector, Selectors, all_of, of_spread, of_term
 from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
+from trainer_kai.policy.podbounds import pod_terms, spreads
 
 __all__ = ["Bonds", "NeighbourRows"]
 
@@ -44,7 +46,8 @@ class NeighbourRows:
         self._apart: Final[dict[int, tuple[int, ...]]] = {}
         self._spread: Final[dict[int, tuple[tuple[int, TopologySpread], ...]]] = {}
         self._matches: Final[dict[int, tuple[int, ...]]] = {}
-        self._by_selector: Final[dict[int, list[int]]] = {}  # rows of terms
+        self._selector_of: Ints = np.zeros(0, dtype=np.int64)  # [term]
+        self._shunned_by: Final[dict[tuple[int, ...], tuple[int, ...]]] = {}  # by who matches
         self._bonds: Final[dict[int, Bonds]] = {}
 
     @property
@@ -70,8 +73,7 @@ class NeighbourRows:
                 self._read_affinity(number)
             if spec.topology_spread_constraints:
                 self._spread[number] = tuple(self._spreads(number))
-        for term, row in self._terms.items():
-            self._by_selector.setdefault(term.selector, []).append(row)
+        self._selector_of = np.array([term.selector for term in self._terms], dtype=np.int64)
 
     def of(self, number: int) -> Bonds:
         """Return the bonds of a kin."""
@@ -86,18 +88,18 @@ class NeighbourRows:
         holders = np.zeros((len(self._terms), nodes), dtype=np.int32)
         if not len(counts):
             return counts, holders
-        staying_only = [selector.only_staying for selector in self._selectors.rows]
+        staying_only = np.array([it.only_staying for it in self._selectors.rows], dtype=np.int32)
         kins, starts = np.unique(on.kin, return_index=True)
+        array = lru_cache(_array)  # many kin match the same
         bounds = pairwise((*starts.tolist(), len(on.kin)))
         for kin, (start, end) in zip(kins.tolist(), bounds, strict=True):
-            if not (self._matching(kin) or kin in self._apart):
-                continue
-            where, heads = on.node[start:end], on.heads[start:end]
-            staying = heads - on.leaving[start:end]
-            for row in self._matching(kin):
-                counts[row, where] += (staying if staying_only[row] else heads).astype(np.int32)
-            for row in self._apart.get(kin, ()):
-                holders[row, where] += heads.astype(np.int32)
+            matched, apart = array(self._matching(kin)), array(self._apart.get(kin, ()))
+            where, heads = on.node[start:end], on.heads[start:end].astype(np.int32)
+            if len(matched):
+                leaving = on.leaving[start:end].astype(np.int32)
+                counts[np.ix_(matched, where)] += heads - leaving * staying_only[matched, None]
+            if len(apart):
+                holders[np.ix_(apart, where)] += heads
         return counts, holders
 
     def _read_affinity(self, number: int) -> None:
@@ -114,19 +116,18 @@ class NeighbourRows:
             return ()
         meant = all_of(of_term(one, kin.namespace, kin.labels, self._namespaces) for one in terms)
         row = self._selectors.row(meant)
-        keys = dict.fromkeys(self._labels.key(one.topology_key) for one in terms)
+        keys = dict.fromkeys(self._labels.place(one.topology_key) for one in terms)
         return tuple(Term(row, key) for key in keys)
 
     def _term(self, kin: Kin, term: PodAffinityTerm) -> Term:
         selector = of_term(term, kin.namespace, kin.labels, self._namespaces)
-        return Term(self._selectors.row(selector), self._labels.key(term.topology_key))
+        return Term(self._selectors.row(selector), self._labels.place(term.topology_key))
 
     def _spreads(self, number: int) -> Iterator[tuple[int, TopologySpread]]:
         kin = self._kins[number]
-        for spread in kin.spec.topology_spread_constraints:
-            if spread.when_unsatisfiable == "DoNotSchedule":
-                selector = of_spread(spread, kin.namespace, kin.labels)
-                yield self._selectors.row(selector), spread
+        for spread in spreads(kin.spec):
+            selector = of_spread(spread, kin.namespace, kin.labels)
+            yield self._selectors.row(selector), spread
 
     def _matching(self, number: int) -> tuple[int, ...]:
         found = self._matches.get(number)
@@ -134,6 +135,16 @@ class NeighbourRows:
             kin = self._kins[number]
             found = self._selectors.matching(kin.namespace, kin.labels)
             self._matches[number] = found
+        return found
+
+    def _shunned(self, matches: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the terms whose selectors match."""
+        found = self._shunned_by.get(matches)
+        if found is None:
+            is_matched = np.zeros(len(self._selectors.rows), dtype=np.bool_)
+            is_matched[list(matches)] = True
+            found = tuple(np.flatnonzero(is_matched[self._selector_of]).tolist())
+            self._shunned_by[matches] = found
         return found
 
     def _made(self, number: int) -> Bonds:
@@ -144,11 +155,11 @@ class NeighbourRows:
             near=near,
             is_own_neighbour=bool(near) and all(term.selector in matches for term in near),
             apart=self._apart.get(number, ()),
-            shunned=tuple(row for one in matches for row in self._by_selector.get(one, ())),
+            shunned=self._shunned(matches),
             spread=tuple(
                 Spread(
                     selector=selector,
-                    key=self._labels.key(spread.topology_key),
+                    key=self._labels.place(spread.topology_key),
                     max_skew=min(spread.max_skew, _MOST),
                     min_domains=min(spread.min_domains or 1, _MOST),
                     counts_itself=selector in matches,
@@ -158,3 +169,7 @@ class NeighbourRows:
                 for selector, spread in self._spread.get(number, ())
             ),
         )
+
+
+def _array(rows: tuple[int, ...]) -> Ints:
+    return np.array(rows, dtype=np.int64)

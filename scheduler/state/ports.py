@@ -1,47 +1,63 @@
-"""Ports of nodes that pods take, and which of them keep each other out."""
+"""Ports of nodes that pods take, and which of them keep each other out.
 
+A port of all addresses is a port of each. So the pods are counted that have a port of any address,
+if it is asked for on all of them; and where it is asked for on one, those that have it there and
+those that have it on all. No two addresses are compared.
+"""
+
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.state.charges import Lying
-from scheduler.state.kin import Kin
+from scheduler.state.kin import Kin, Recipe
 from scheduler.state.kins import Kins
 from trainer_kai.policy.ports import EVERYWHERE, NodePort
 
 __all__ = ["Ports"]
 
+_ANY: Final = ""  # instead of an address
+
 
 class Ports:
-    """One column for each port with its address, of all that pods have who are present."""
+    """Columns for what pods ask for that may be placed."""
 
-    def __init__(self, known: tuple[NodePort, ...]) -> None:
-        self.known: Final = known
-        self._column: Final = {port: column for column, port in enumerate(known)}
-        self._alike: Final[dict[tuple[str, int], list[NodePort]]] = {}
-        for port in known:
-            self._alike.setdefault(port[:2], []).append(port)
+    def __init__(self, asked: tuple[NodePort, ...]) -> None:
+        self.known: Final = tuple(sorted({it for port in asked for it in _free(port)}))
+        self._column: Final = {port: column for column, port in enumerate(self.known)}
+        self._takes: Final[dict[Recipe, tuple[int, ...]]] = {}
 
     def takes(self, kin: Kin) -> tuple[int, ...]:
-        """Return the ports of pods."""
-        column = self._column
-        return tuple(sorted(column[port] for port in kin.recipe.ports if port in column))
+        """Return what pods have of all that anybody asks for."""
+        found = self._takes.get(kin.recipe)
+        if found is None:
+            ports = (it for port in kin.recipe.ports for it in (port, port._replace(address=_ANY)))
+            columns = {self._column[it] for it in ports if it in self._column}
+            found = self._takes[kin.recipe] = tuple(sorted(columns))
+        return found
 
     def avoids(self, kin: Kin) -> tuple[int, ...]:
-        """Return the ports that must be free; on all addresses means on each."""
-        found = set()
-        for port in kin.recipe.ports:
-            for other in self._alike.get(port[:2], ()):
-                if port[2] == other[2] or EVERYWHERE in {port[2], other[2]}:
-                    found.add(self._column[other])
-        return tuple(sorted(found))
+        """Return what must be free for pods that may be placed."""
+        needed = {it for port in kin.recipe.ports for it in _free(port)}
+        return tuple(sorted(self._column[it] for it in needed if it in self._column))
 
     def taken(self, on: Lying, kins: Kins, nodes: int) -> NDArray[np.int32]:
         """Return how many pods have each port, [node, port]."""
         table = np.zeros((nodes, len(self._column)), dtype=np.int32)
         for kin in np.unique(on.kin[kins.has_ports[on.kin]]).tolist() if self.known else ():
-            some = on.kin == kin
-            for column in self.takes(kins[kin]):
-                table[on.node[some], column] += on.heads[some].astype(np.int32)
+            some, columns = on.kin == kin, list(self.takes(kins[kin]))
+            if columns:
+                heads = on.heads[some].astype(np.int32)
+                table[np.ix_(on.node[some], columns)] += heads[:, None]
         return table
+
+
+def _free(port: NodePort) -> Iterator[NodePort]:
+    """Yield what must be free: the port of any address, or of this one and of all."""
+    if port.address == EVERYWHERE:
+        yield port._replace(address=_ANY)
+    else:
+        yield port
+        yield port._replace(address=EVERYWHERE)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from scheduler.core.feasible import has_value
 from scheduler.core.model import NONE, Leaf, Require, Term, Tree
 from scheduler.state.encoded import Encoded
 
@@ -180,6 +181,7 @@ class _Reader:
         return {
             "request": dict(zip(snapshot.axes.names, it.request, strict=True)),
             "counted": (*it.counted, it.has_gpu, it.devices, it.share),
+            "lacking": it.lacking,
             "tolerates": _named(taints, it.tolerates),
             "any_of": {
                 frozenset(frozenset(map(self._require, needs)) for needs in alternatives)
@@ -196,8 +198,8 @@ class _Reader:
 
     def _require(self, need: Require) -> tuple[str, frozenset[str]]:
         nodes = self._snapshot.nodes
-        found = np.isin(nodes.labels[:, need.key], list(need.codes))
-        return nodes.key_names[need.key], _named(self._nodes, np.flatnonzero(found).tolist())
+        found = _named(self._nodes, np.flatnonzero(has_value(nodes.labels, need)).tolist())
+        return need.label or nodes.key_names[need.key], found
 
     @cached_property
     def _terms(self) -> list[object]:

@@ -1,17 +1,22 @@
 """Which pods are meant by their labels: selectors as rows, and which of them match whom.
 
-A gang may have a selector of its own, so that there are as many of them as gangs. Each is kept
-under the labels of which it asks for one, or under the key that it asks for, and pods are only
-tried against those that ask for one of theirs.
+A gang may have a selector of its own, so that there are as many of them as gangs. Each is kept in
+the namespaces that it is about, under every label that it asks for or that it refuses, and those
+that match pods are counted out, not tried one by one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
 from trainer_kai.api.names import NAMESPACE_NAME
 from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.selector import LabelSelector, Requirement
+
+if TYPE_CHECKING:
+    from scheduler.core.model import Ints
 
 __all__ = ["Namespaces", "Selector", "Selectors", "all_of", "of_budget", "of_spread", "of_term"]
 
@@ -19,6 +24,8 @@ Need: TypeAlias = tuple[str, str, tuple[str, ...]]  # label, operator, values
 
 
 _NEVER: Final[Need] = ("", "", ())  # an operator that there is not
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_FEW: Final = 16  # namespaces of which each knows a selector
 
 
 class Selector(NamedTuple):
@@ -28,22 +35,20 @@ class Selector(NamedTuple):
     needs: tuple[Need, ...]
     only_staying: bool = False  # those that are going do not count
 
-    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Say whether pods are meant."""
-        if self.namespaces is not None and namespace not in self.namespaces:
-            return False
-        return all(_holds(need, labels) for need in self.needs)
-
 
 class Namespaces:
     """The namespaces and their labels; all of them have at least their name."""
 
     def __init__(self, known: Mapping[str, Namespace], others: Iterable[str]) -> None:
-        names = sorted({*known, *others})
-        self._labels: Final = {
-            name: {**(known[name].metadata.labels if name in known else {}), NAMESPACE_NAME: name}
-            for name in names
-        }
+        self._names: Final = frozenset({*known, *others})
+        self._having: Final[dict[tuple[str, str], set[str]]] = {}
+        self._with_key: Final[dict[str, set[str]]] = {}
+        for name in self._names:
+            labels = known[name].metadata.labels if name in known else {}
+            for label in {**labels, NAMESPACE_NAME: name}.items():
+                self._having.setdefault(label, set()).add(name)
+                self._with_key.setdefault(label[0], set()).add(name)
+        self._found: Final[dict[tuple[Need, ...], frozenset[str]]] = {}
 
     def of(self, term: PodAffinityTerm, own: str) -> frozenset[str] | None:
         """Return in which namespaces pods are meant; None is in all."""
@@ -53,12 +58,76 @@ class Namespaces:
         needs = _needs(chosen)
         if not needs:
             return None
-        found = (
-            name
-            for name, labels in self._labels.items()
-            if all(_holds(need, labels) for need in needs)
-        )
-        return frozenset({*term.namespaces, *found})
+        found = self._found.get(needs)
+        if found is None:
+            found = self._found[needs] = self._matching(needs)
+        return found.union(term.namespaces) if term.namespaces else found
+
+    def _matching(self, needs: tuple[Need, ...]) -> frozenset[str]:
+        found = self._names
+        for key, operator, values in needs:
+            having = set[str]().union(*(self._having.get((key, value), ()) for value in values))
+            match operator:
+                case "In":
+                    found = found & having
+                case "NotIn":
+                    found = found - having
+                case "Exists":
+                    found = found & self._with_key.get(key, set())
+                case "DoesNotExist":
+                    found = found - self._with_key.get(key, set())
+                case _:
+                    return frozenset()
+        return found
+
+
+class _Filed:
+    """Selectors by what they ask of labels, so that finding those that match tries none of them."""
+
+    def __init__(self) -> None:
+        self.rows: Final[list[int]] = []
+        self._needed: Final[list[int]] = []  # labels that must be there
+        self._having: Final[dict[tuple[str, str], list[int]]] = {}
+        self._with_key: Final[dict[str, list[int]]] = {}
+        self._not_having: Final[dict[tuple[str, str], list[int]]] = {}
+        self._without_key: Final[dict[str, list[int]]] = {}
+        self._columns: tuple[Ints, Ints] | None = None  # rows, and what is needed
+        self._found: Final[dict[bytes, tuple[int, ...]]] = {}  # many pods match the same
+
+    def keep(self, row: int, needs: tuple[Need, ...]) -> None:
+        """File a selector that some pods can match."""
+        number, self._columns = len(self.rows), None
+        self.rows.append(row)
+        self._needed.append(sum(operator in {"In", "Exists"} for _, operator, _ in needs))
+        for key, operator, values in needs:
+            match operator:
+                case "In" | "NotIn":
+                    filed = self._having if operator == "In" else self._not_having
+                    for value in values:
+                        filed.setdefault((key, value), []).append(number)
+                case "Exists":
+                    self._with_key.setdefault(key, []).append(number)
+                case _:
+                    self._without_key.setdefault(key, []).append(number)
+
+    def matching(self, labels: Mapping[str, str]) -> tuple[int, ...]:
+        """Return the rows of those that match pods, in order."""
+        held, refused = list[int](), list[int]()
+        for label in labels.items():
+            held += self._having.get(label, ())
+            held += self._with_key.get(label[0], ())
+            refused += self._not_having.get(label, ())
+            refused += self._without_key.get(label[0], ())
+        if self._columns is None:
+            self._columns = np.array(self.rows), np.array(self._needed)
+        rows, needed = self._columns
+        is_met = np.bincount(held, minlength=len(rows)) == needed
+        is_met[refused] = False
+        which = np.packbits(is_met).tobytes()
+        found = self._found.get(which)
+        if found is None:
+            found = self._found[which] = tuple(rows[is_met].tolist())
+        return found
 
 
 class Selectors:
@@ -66,39 +135,44 @@ class Selectors:
 
     def __init__(self) -> None:
         self.rows: Final[dict[Selector, int]] = {}
-        self._by_label: Final[dict[tuple[str, str], list[Selector]]] = {}
-        self._by_key: Final[dict[str, list[Selector]]] = {}
-        self._others: Final[list[Selector]] = []
+        self._of_namespace: Final[dict[str, _Filed]] = {}
+        self._elsewhere: Final = _Filed()  # those of many namespaces, or of all
+        self._namespaces: Final[dict[int, frozenset[str]]] = {}  # of those of many
 
     def row(self, selector: Selector) -> int:
         """Return the row of a selector."""
         row = self.rows.get(selector)
         if row is None:
             row = self.rows[selector] = len(self.rows)
-            self._keep(selector)
+            self._keep(selector, row)
         return row
 
-    def _keep(self, selector: Selector) -> None:
+    def _keep(self, selector: Selector, row: int) -> None:
         """File a selector where pods that it may match find it, and find it once."""
-        need = min(selector.needs, key=_width, default=None)
-        match need:
-            case (key, "In", values):
-                for value in values:
-                    self._by_label.setdefault((key, value), []).append(selector)
-            case (key, "Exists", _):
-                self._by_key.setdefault(key, []).append(selector)
-            case _:
-                self._others.append(selector)
+        needs, namespaces = selector.needs, selector.namespaces
+        if any(operator not in _OPERATORS for _, operator, _ in needs):
+            return  # nobody can match it
+        if namespaces is None or len(namespaces) > _FEW:
+            if namespaces is not None:
+                self._namespaces[row] = namespaces
+            self._elsewhere.keep(row, needs)
+            return
+        for namespace in namespaces:
+            self._of_namespace.setdefault(namespace, _Filed()).keep(row, needs)
 
     def matching(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
         """Return the rows that match pods."""
-        if not self.rows:
-            return ()
-        tried = list(self._others)
-        for label in labels.items():
-            tried += self._by_label.get(label, ())
-            tried += self._by_key.get(label[0], ())
-        return tuple(sorted(self.rows[one] for one in tried if one.matches(namespace, labels)))
+        own = self._of_namespace.get(namespace)
+        here = own.matching(labels) if own is not None else ()
+        if not self._elsewhere.rows:
+            return here
+        found = self._elsewhere.matching(labels)
+        if self._namespaces:
+            found = tuple(row for row in found if self._is_meant(row, namespace))
+        return tuple(sorted((*here, *found))) if here else found
+
+    def _is_meant(self, row: int, namespace: str) -> bool:
+        return row not in self._namespaces or namespace in self._namespaces[row]
 
 
 def of_term(
@@ -152,23 +226,3 @@ def _of_labels(labels: Mapping[str, str]) -> Iterator[Need]:
 def _of(wishes: Iterable[Requirement]) -> Iterator[Need]:
     for wish in wishes:
         yield wish.key, wish.operator, tuple(sorted(set(wish.values)))
-
-
-def _holds(need: Need, labels: Mapping[str, str]) -> bool:
-    key, operator, values = need
-    match operator:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-    return False
-
-
-def _width(need: Need) -> tuple[int, int]:
-    """Return how much a need lets through, roughly: few values, one key, everything else."""
-    _, operator, values = need
-    return {"In": (0, len(values)), "Exists": (1, 0)}.get(operator, (2, 0))

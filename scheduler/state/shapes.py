@@ -32,8 +32,15 @@ class Ties(NamedTuple):
 class Shapes:
     """The rows, made as they are asked for."""
 
-    def __init__(self, nodes: tuple[NodeLabels, Taints], asks: Asks, ties: Ties) -> None:
+    def __init__(
+        self,
+        nodes: tuple[NodeLabels, Taints],
+        asks: Asks,
+        ties: Ties,
+        crowded_out: frozenset[int],
+    ) -> None:
         self._labels, self._taints = nodes
+        self._crowded_out: Final = crowded_out  # serials of kin
         self._asks: Final = asks
         self._neighbours, self._ports, self.claims = ties
         self._codes: Final = object()  # these and no others
@@ -88,6 +95,7 @@ class Shapes:
             kin.is_reservation,
             self._neighbours.of(number),
             number if kin.spec.volumes else NONE,  # of claims each has its own
+            self._is_left_out(kin),
         )
         row = self._like.get(like)
         if row is None:
@@ -102,26 +110,34 @@ class Shapes:
             self._shapes.append(shape)
         return row
 
+    def _is_left_out(self, kin: Kin) -> bool:
+        """Say whether pods say more than is looked at: they have what they have, and go nowhere."""
+        return kin.recipe.excess is not None or kin.serial in self._crowded_out
+
     def _made(self, kin: Kin) -> Shape:
-        asks, ports, claims = self._asks, self._ports, self.claims
-        number = kin.number
+        asks, claims, number = self._asks, self.claims, kin.number
         cpu, memory, gpu = asks.counted[number].tolist()
         shares = asks.sharing.get(number)
-        shaping = kin.recipe.shaping(self._codes, self._shaping)
-        bonds = self._neighbours.of(number)
-        return Shape(
+        shape = Shape(
             request=tuple(asks.request[number].tolist()),
             counted=(cpu, memory, gpu),
             has_gpu=asks.has_gpu(number),
-            tolerates=shaping.tolerates,
-            any_of=shaping.any_of + claims.any_of(kin),
-            takes=ports.takes(kin),
-            avoids=ports.avoids(kin),
-            **bonds._asdict(),
+            takes=self._ports.takes(kin),
+            **self._neighbours.of(number)._asdict(),
             claims=claims.rows(kin, one_pod=False),
             own_claims=claims.rows(kin, one_pod=True),
             devices=shares.devices if shares else 0,
             share=shares.thousandths if shares else 0,
+        )
+        if self._is_left_out(kin):
+            return replace(shape, any_of=(self._labels.nowhere(),))
+        shaping = kin.recipe.shaping(self._codes, self._shaping)
+        return replace(
+            shape,
+            tolerates=shaping.tolerates,
+            any_of=shaping.any_of + claims.any_of(kin),
+            avoids=self._ports.avoids(kin),
+            lacking=asks.lacking.get(number, ()),
         )
 
     def _shaping(self, spec: PodSpec) -> Shaping:
@@ -134,4 +150,4 @@ class Shapes:
         affinity = spec.affinity.node_affinity if spec.affinity else None
         if affinity is not None and affinity.required is not None:
             wishes.append(labels.of_selector(affinity.required))
-        return wishes
+        return [wish for wish in wishes if () not in wish]  # all nodes satisfy the others

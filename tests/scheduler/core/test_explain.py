@@ -144,7 +144,7 @@ SENTENCES: list[Case[Rejection, str]] = [
     ),
     Case(
         "labels are named as well",
-        nodes(NO_MATCH, {Obstacle.SELECTOR: 4}, keys={0: 1, 1: 4}),
+        nodes(NO_MATCH, {Obstacle.SELECTOR: 4}, keys={"key-0": 1, "key-1": 4}),
         f"{ASKS} 4 do not match what it selects (by key-1, key-0). It can start when it selects "
         f"other nodes, or {ADDED}",
     ),

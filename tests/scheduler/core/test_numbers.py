@@ -218,7 +218,7 @@ def test_what_keeps_it_off_is_counted() -> None:
     got = numbers_of(nodes, pod)
     assert got.counts == {Obstacle.TAINT: 2, Obstacle.SELECTOR: 3, Obstacle.TOO_SMALL: 3}
     assert got.taints == {1: 1, 2: 1}
-    assert got.keys == {0: 3, 1: 2}
+    assert got.keys == {"key-0": 3, "key-1": 2}
     assert got.small == {MEMORY: 2, GPU: 2}
     assert got.biggest == {MEMORY: 8 * GIB, GPU: 4000}
 

@@ -57,7 +57,10 @@ def _can_take(snapshot: Snapshot, node: int, one: Shape) -> bool:
         nodes.fault[node] == 0
         and one.tolerates.issuperset(taints)
         and all(
-            any(all(labels[it.key] in it.codes for it in terms) for terms in alternatives)
+            any(
+                all((labels[it.key] in it.codes) != it.is_not for it in terms)
+                for terms in alternatives
+            )
             for alternatives in one.any_of
         )
         and all(n <= has for n, has in zip(one.request, nodes.allocatable[node], strict=True))

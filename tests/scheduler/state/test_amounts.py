@@ -11,7 +11,7 @@ from tests.support.clusters import bar_of, encoded, node, pod, shape_of
 
 
 def test_columns() -> None:
-    """What nodes have and what our waiting pods ask for; nothing of others, nothing that is 0."""
+    """What nodes have, and nothing that pods only ask for."""
     found = encoded(
         node("a", has={"hugepages-2Mi": "4Gi", "rdma/hca": "2", "amd.com/gpu": "1"}),
         pod("p", asks={"cpu": "1", "example.com/fpga": "1", "zero": "0"}),
@@ -20,10 +20,11 @@ def test_columns() -> None:
     )
 
     axes = found.snapshot.axes
-    others = ("amd.com/gpu", "example.com/fpga", "hugepages-2Mi", "nvidia.com/gpu", "rdma/hca")
+    others = ("amd.com/gpu", "hugepages-2Mi", "nvidia.com/gpu", "rdma/hca")
     assert axes.names == ("cpu", "memory", "pods", *others)
-    assert axes.kinds == (Kind.CPU, Kind.MEMORY, NONE, Kind.GPU, NONE, NONE, Kind.GPU, NONE)
-    assert (axes.cpu, axes.pods, sorted(axes.gpus)) == (0, 2, [3, 6])
+    assert axes.kinds == (Kind.CPU, Kind.MEMORY, NONE, Kind.GPU, NONE, Kind.GPU, NONE)
+    assert (axes.cpu, axes.pods, sorted(axes.gpus)) == (0, 2, [3, 5])
+    assert shape_of(found, "p").lacking == (("example.com/fpga", 1),)
 
 
 # resource, amount on both sides → what a pod asks for, and what queues count
@@ -58,6 +59,20 @@ def test_requests(case: Case[tuple[str, str], tuple[int, tuple[int, int, int]]])
     assert (shape.request[column], shape.counted) == case.want
     assert shape.request[found.snapshot.axes.pods] == 1
     assert found.snapshot.nodes.allocatable[0, column] == min(case.want[0], MOST - 1)
+
+
+def test_queues_count_also_what_no_node_has() -> None:
+    """A node that is gone takes nothing from what its pods are charged."""
+    slices = {"nvidia.com/mig-3g.20gb": "2", "nvidia.com/mig-1g.5gb": "1", "amd.com/gpu": "1500m"}
+    found = encoded(node("a"), pod("p", asks={**slices, "cpu": "1"}))
+
+    shape = shape_of(found, "p")
+    assert shape.counted == (1000, 0, 6000 + 1000 + 1500)
+    assert shape.lacking == (
+        ("amd.com/gpu", 2),
+        ("nvidia.com/mig-1g.5gb", 1),
+        ("nvidia.com/mig-3g.20gb", 2),
+    )
 
 
 def test_a_pod_asks_for_all_that_it_needs_at_once() -> None:

@@ -3,8 +3,10 @@
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
+from scheduler.core.feasible import fixed
 from scheduler.state.encode import encode
 from scheduler.state.terms import Terms
 from tests.support.case import Case, ids
@@ -112,15 +114,7 @@ def test_places(case: Case[list[dict[str, Any]], str]) -> None:
     if bar is not None:
         assert f"{bar[0]}: {bar[1].removeprefix('pod p: ')}" == case.want
         return
-    labels = found.snapshot.nodes.labels
-    got = [
-        row
-        for row in range(2)
-        if all(
-            any(all(labels[row, key] in codes for key, codes in needs) for needs in alternatives)
-            for alternatives in shape_of(found, "p").any_of
-        )
-    ]
+    got = np.flatnonzero(fixed(found.snapshot, shape_of(found, "p"))).tolist()
     assert "".join("ab"[row] for row in got) == case.want
 
 

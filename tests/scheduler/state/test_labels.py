@@ -26,8 +26,9 @@ def _passed(found: Encoded) -> str:
         some = np.zeros_like(passed)
         for needs in alternatives:
             every = np.ones_like(passed)
-            for key, codes in needs:
-                every &= [code in codes for code in nodes.labels[:, key].tolist()]
+            for key, codes, _, is_not in needs:
+                values = nodes.labels[:, key].tolist() if codes else [0] * len(every)
+                every &= [(code in codes) != is_not for code in values]
             some |= every
         passed &= some
     return "".join(name for name, is_fine in zip(nodes.names, passed, strict=True) if is_fine)
@@ -63,6 +64,29 @@ SELECTIONS = [
     Case("Gt, of numbers only", _affinity(_term("size", "Gt", "4")), "ab"),
     Case("Lt", _affinity(_term("size", "Lt", "5")), "c"),
     Case("Gt what is no number", _affinity(_term("size", "Gt", "four")), ""),
+    Case("a label that no node has, NotIn", _affinity(_term("rack", "NotIn", "1")), "abcd"),
+    Case("DoesNotExist", _affinity(_term("rack", "DoesNotExist")), "abcd"),
+    Case("Exists where it does not", _affinity(_term("rack", "Exists")), ""),
+    Case("In where it does not", _affinity(_term("rack", "In", "1")), ""),
+    Case("Gt where it does not", _affinity(_term("rack", "Gt", "1")), ""),
+    Case("Gt what is no number where it does not", _affinity(_term("rack", "Gt", "x")), ""),
+    Case(
+        "NotIn where it does not, or what cannot be meant",
+        _affinity(_term("rack", "Near", "1"), _term("rack", "NotIn", "1")),
+        "abcd",
+    ),
+    Case(
+        "a label that no node has beside one that some have",
+        _affinity(
+            {
+                "matchExpressions": [
+                    {"key": "zone", "operator": "In", "values": ["x"]},
+                    {"key": "rack", "operator": "NotIn", "values": ["1"]},
+                ]
+            }
+        ),
+        "ad",
+    ),
     Case("Gt two numbers", _affinity(_term("size", "Gt", "1", "2")), ""),
     Case("another operator", _affinity(_term("zone", "Near", "x")), ""),
     Case("one of two terms", _affinity(_term("zone", "In", "y"), _term("size", "In", "5")), "ab"),
@@ -96,14 +120,36 @@ def test_selections(case: Case[dict[str, Any], str]) -> None:
     assert _passed(encoded(*_NODES, pod("p", **case.given))) == case.want
 
 
-def test_only_labels_that_somebody_asks_for_have_a_column() -> None:
+def test_only_labels_that_nodes_have_and_pods_ask_for_have_a_column() -> None:
     """A label that is called like the field is another thing."""
-    said = {"nodeSelector": {"metadata.name": "x"}, **_affinity(_field("metadata.name", "In", "a"))}
+    said = {
+        "nodeSelector": {"metadata.name": "x", "rack": "1"},
+        **_affinity(_field("metadata.name", "In", "a")),
+    }
+    nodes = node("a", labels={"zone": "x", "metadata.name": "y"}), node("b")
 
-    found = encoded(node("a", labels={"zone": "x"}), pod("p", **said)).snapshot.nodes
+    found = encoded(*nodes, pod("p", **said)).snapshot.nodes
 
     assert found.key_names == ("metadata.name", "metadata.name")
-    assert found.labels.tolist() == [[-1, 0]]
+    assert found.labels.tolist() == [[0, 0], [-1, 1]]
+
+
+def test_a_label_that_no_node_has_is_named() -> None:
+    """It has no column, so the name goes along."""
+    found = encoded(*_NODES, pod("p", nodeSelector={"rack": "1", "zone": "x"}))
+
+    assert shape_of(found, "p").any_of == (
+        ((Require(-1, frozenset(), "rack"), Require(0, frozenset({0}))),),
+    )
+
+
+def test_what_all_nodes_satisfy_is_not_asked() -> None:
+    """Neither a value that no node has, nor one that all have."""
+    said = _affinity(_term("zone", "NotIn", "z"), _term("rack", "In", "1"))
+
+    found = encoded(node("a", labels={"zone": "x"}), pod("p", nodeSelector={"zone": "x"}, **said))
+
+    assert shape_of(found, "p").any_of == ()
 
 
 def test_a_label_whose_value_no_node_has_is_still_asked_for() -> None:

@@ -41,7 +41,7 @@ def test_ports(case: Case[dict[str, Any], bool]) -> None:
     nodes, shape = found.snapshot.nodes, shape_of(found, "p")
     taken = {column for column in range(nodes.ports.shape[1]) if nodes.ports[1, column]}
     assert bool(taken & set(shape.avoids)) == case.want
-    assert set(shape.takes) <= set(shape.avoids)
+    assert bool(shape.takes) == bool(set(shape.takes) & set(shape.avoids)) == bool(shape.avoids)
     assert not nodes.ports[0].any()
 
 
@@ -54,5 +54,20 @@ def test_two_addresses() -> None:
         pod("z", **_on(80)),
     )
 
-    x, y, z = (shape_of(found, name) for name in "xyz")
-    assert (set(x.avoids) & set(y.takes), set(z.avoids)) == (set(), {*x.takes, *y.takes, *z.takes})
+    shapes = {name: shape_of(found, name) for name in "xyz"}
+    assert {
+        one + other
+        for one, avoiding in shapes.items()
+        for other, taking in shapes.items()
+        if set(avoiding.avoids) & set(taking.takes)
+    } == {"xx", "yy", "zz", "xz", "yz", "zx", "zy"}
+
+
+def test_many_addresses() -> None:
+    """No two are compared: a port has at most one column more than addresses."""
+    ports = [{"containerPort": 1, "hostPort": 1, "hostIP": f"10.0.0.{n}"} for n in range(200)]
+    found = encoded(node("a"), pod("x", containers=[{"ports": ports}]), pod("z", **_on(1)))
+
+    assert len(found.ports) == 202
+    assert [len(shape_of(found, name).avoids) for name in "xz"] == [201, 1]
+    assert [len(shape_of(found, name).takes) for name in "xz"] == [201, 2]

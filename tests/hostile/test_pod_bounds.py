@@ -1,0 +1,357 @@
+"""H3: what a tenant's pods say, however much of it, costs the pods of others nothing.
+
+Above the bounds of a pod its PodGroup is Misconfigured, with the field and both numbers; on a node
+it keeps its room and is charged. Below them many pods together cost no more than they are.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from scheduler.state.live import Live
+from scheduler.state.terms import Terms
+from tests.hostile.conftest import Measured, Simulate
+from tests.hostile.teams import GPU, TENANT, TENANT_QUEUE, VICTIMS, cluster, pod, pod_group
+from tests.support.case import Case, ids
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.queue import Queue
+from trainer_kai.garbage import undisturbed
+
+Obj: TypeAlias = dict[str, Any]
+Says: TypeAlias = Callable[[Obj, int], None]  # writes into a pod, by its number
+
+_NODES: Final = 400
+_MOST_S: Final = 0.1  # that the event loop may be held
+_HOST: Final = "kubernetes.io/hostname"
+_MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _resources(number: int) -> Says:
+    def say(it: Obj, of: int) -> None:
+        limits = {f"example.com/r{of}-{n}": "1" for n in range(number)}
+        it["spec"]["containers"][0]["resources"] = {"limits": limits}
+
+    return say
+
+
+def _ports(number: int) -> Says:
+    """Return one port on many addresses."""
+
+    def say(it: Obj, of: int) -> None:
+        it["spec"]["containers"][0]["ports"] = [
+            {"containerPort": 1, "hostPort": 1, "hostIP": f"10.{of % 250}.{n // 250}.{n % 250}"}
+            for n in range(number)
+        ]
+
+    return say
+
+
+def _terms(number: int, *, everywhere: bool) -> Says:
+    """Return terms that keep all pods away, each in other words."""
+    where: Obj = {"namespaceSelector": {}} if everywhere else {}
+
+    def say(it: Obj, of: int) -> None:
+        it["metadata"]["labels"]["number"] = str(of)
+        terms = [
+            {
+                "topologyKey": _HOST,
+                **where,
+                "labelSelector": {"matchExpressions": [_wish("x", "NotIn", f"{of}-{n}")]},
+            }
+            for n in range(number)
+        ]
+        it["spec"]["affinity"] = {"podAntiAffinity": {_MUST: terms}}
+
+    return say
+
+
+def _keys(number: int) -> Says:
+    """Return labels of nodes that no node has."""
+
+    def say(it: Obj, of: int) -> None:
+        wishes = [_wish(f"k{of}-{n}", "DoesNotExist") for n in range(number)]
+        _select(it, wishes)
+
+    return say
+
+
+def _values(number: int) -> Says:
+    def say(it: Obj, of: int) -> None:
+        _select(it, [_wish(_HOST, "NotIn", *(f"{of}-{n}" for n in range(number)))])
+
+    return say
+
+
+def _places(number: int) -> Says:
+    """Return terms about parts of the cluster that no node is in."""
+
+    def say(it: Obj, of: int) -> None:
+        selector = {"matchLabels": {"app": "a"}}
+        terms = [{"topologyKey": f"t{of}-{n}", "labelSelector": selector} for n in range(number)]
+        it["spec"]["affinity"] = {"podAntiAffinity": {_MUST: terms}}
+
+    return say
+
+
+def _tolerations(number: int) -> Says:
+    def say(it: Obj, of: int) -> None:
+        it["spec"]["tolerations"] = [{"key": f"t{of}-{n}"} for n in range(number)]
+
+    return say
+
+
+def _volumes(number: int) -> Says:
+    def say(it: Obj, of: int) -> None:
+        it["spec"]["volumes"] = [
+            {"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{of}-{n}"}}
+            for n in range(number)
+        ]
+
+    return say
+
+
+def _wish(key: str, operator: str, *values: str) -> Obj:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def _select(it: Obj, wishes: list[Obj]) -> None:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": wishes}]}
+    it["spec"]["affinity"] = {"nodeAffinity": {_MUST: terms}}
+
+
+def _tenant(number: int, say: Says, **more: Any) -> list[Obj]:
+    """Return pods of the tenant that ask for nothing but what they are made to say."""
+    pods = []
+    for of in range(number):
+        it = pod(TENANT, f"t{of}", 0, **more)
+        del it["spec"]["containers"][0]["resources"]
+        say(it, of)
+        pods.append(it)
+    return pods
+
+
+def _victims() -> list[Obj]:
+    return [
+        it
+        for name in VICTIMS
+        for it in (pod_group(name, "job", 8), *(pod(name, f"p{n}", 1, "job") for n in range(8)))
+    ]
+
+
+def _started(found: Measured) -> int:
+    return sum(name.startswith(VICTIMS) for name in found.binds)
+
+
+# what five pods of the tenant say → what is told of each
+ABOVE = [
+    Case(
+        "resources",
+        _resources(4000),
+        "spec.containers[*].resources: asks for 4000 resources, at most 64 are looked at",
+    ),
+    Case(
+        "host ports",
+        _ports(4000),
+        "spec.containers[*].ports: takes 4000 host ports, at most 256 are looked at",
+    ),
+    Case(
+        "terms",
+        _terms(1000, everywhere=True),
+        "spec.affinity, spec.topologySpreadConstraints: has 1000 terms that speak of other pods,"
+        " at most 64 are looked at",
+    ),
+    Case(
+        "expressions",
+        _keys(20_000),
+        "spec.nodeSelector, spec.affinity: has 20000 selector expressions, at most 256 are"
+        " looked at",
+    ),
+    Case(
+        "values",
+        _values(100_000),
+        "spec.nodeSelector, spec.affinity: names 100000 values in selector expressions, at most"
+        " 1024 are looked at",
+    ),
+    Case(
+        "tolerations",
+        _tolerations(10_000),
+        "spec.tolerations: has 10000 tolerations, at most 256 are looked at",
+    ),
+    Case("volumes", _volumes(5_000), "spec.volumes: has 5000 volumes, at most 256 are looked at"),
+]
+
+
+@pytest.mark.parametrize("case", ABOVE, ids=ids)
+def test_a_pod_above_a_bound_waits_and_the_others_start(
+    case: Case[Says, str], simulate: Simulate
+) -> None:
+    """Its PodGroup is told the field and both numbers, and is in no table."""
+    found = simulate([*cluster(_NODES), *_victims(), *_tenant(5, case.given)])
+
+    assert _started(found) == len(found.binds) == 16
+    assert {name: it["reason"] for name, it in found.waiting.items()} == {
+        f"{TENANT}/pg-t{of}-{TENANT}-t{of}": "Misconfigured" for of in range(5)
+    }
+    message = found.waiting[f"{TENANT}/pg-t0-{TENANT}-t0"]["message"]
+    assert message == f"pod t0: {case.want}"
+
+
+# what a thousand pods of the tenant say, each for itself within the bounds → how many are bound
+MANY = [
+    Case("resources that no node has", _resources(63), 0),
+    Case("labels that no node has", _keys(256), 1000),
+    Case("a term about no part of the cluster", _places(1), 1000),
+    Case("values that no node has", _values(256), 1000),
+]
+
+
+@pytest.mark.parametrize("case", MANY, ids=ids)
+def test_many_pods_with_words_of_their_own(case: Case[Says, int], simulate: Simulate) -> None:
+    """Only what nodes have gets a column."""
+    found = simulate([*cluster(_NODES), *_victims(), *_tenant(1000, case.given)])
+
+    assert _started(found) == 16
+    assert len(found.binds) - 16 == case.want
+
+
+# what a thousand pods say of pods and ports, of which there is a bound for their namespace
+CROWD = [
+    Case("terms", _terms(64, everywhere=False), None),
+    Case("terms about all namespaces", _terms(64, everywhere=True), None),
+    Case("terms about no part of the cluster", _places(64), None),
+    Case("host ports", _ports(256), None),
+]
+
+
+@pytest.mark.parametrize("case", CROWD, ids=ids)
+def test_the_pods_of_a_namespace_have_a_bound_together(
+    case: Case[Says, None], simulate: Simulate
+) -> None:
+    """The oldest have their turn, and the others are told what they wait for."""
+    found = simulate([*cluster(_NODES), *_victims(), *_tenant(1000, case.given)])
+
+    assert _started(found) == 16
+    assert len(found.binds) > 16
+    told = {it["message"].partition(": ")[2] for it in found.waiting.values()}
+    message = (
+        f"the pods of namespace {TENANT} have more than 2048 different host ports and terms that"
+        " speak of other pods together; it has its turn when older ones are gone"
+    )
+    assert told == {message}
+
+
+def test_what_no_node_has_is_named(simulate: Simulate) -> None:
+    """As what is in the way on all nodes."""
+    found = simulate([*cluster(2), *_tenant(1, _resources(5))])
+
+    told = found.waiting[f"{TENANT}/pg-t0-{TENANT}-t0"]
+    assert told["reason"] == "NoNodeMatches"
+    assert told["message"] == (
+        "it asks for 1 example.com/r0-0, 1 example.com/r0-1, 1 example.com/r0-2, …. Of 2 nodes 2"
+        " are too small even when empty (no node has example.com/r0-0, example.com/r0-1,"
+        " example.com/r0-2, …). It can start when it asks for less, or a node that matches is"
+        " added"
+    )
+
+
+@pytest.mark.parametrize("case", ABOVE[:3], ids=ids)
+def test_a_pod_above_a_bound_that_runs_keeps_its_room_and_is_charged(
+    case: Case[Says, str], simulate: Simulate
+) -> None:
+    """Nothing is gained by a bound: its GPUs are taken from its node and counted for its queue."""
+
+    def say(it: Obj, of: int) -> None:
+        case.given(it, of)
+        resources = it["spec"]["containers"][0].setdefault("resources", {})
+        resources.setdefault("limits", {})[GPU] = "8"
+
+    running = _tenant(1, say, node="n0")
+    red = [pod_group("red", "job", 8), *(pod("red", f"p{n}", 1, "job") for n in range(8))]
+
+    found = simulate([*cluster(2), *red, *running])
+
+    assert len(found.binds) == 8
+    assert {*found.binds.values()} == {"n1"}
+    (queue,) = (it for it in found.document["queues"] if it["name"] == TENANT_QUEUE)
+    assert queue["allocated"]["gpu"] == 8
+
+
+def test_a_pod_above_a_bound_that_runs_gives_back_what_is_due(simulate: Simulate) -> None:
+    """What it has beyond its queue's quota goes to the victims like anything else."""
+
+    def say(it: Obj, of: int) -> None:
+        _terms(1000, everywhere=True)(it, of)
+        it["spec"]["containers"][0]["resources"] = {"limits": {GPU: "8"}}
+
+    found = simulate([*cluster(2), *_victims(), *_tenant(1, say, node="n0")])
+
+    assert found.evictions == {f"{TENANT}/t0": "reclaim"}
+
+
+def test_a_port_of_a_pod_above_a_bound_that_runs_is_taken(simulate: Simulate) -> None:
+    """Whoever asks for it goes to another node."""
+
+    def takes(it: Obj, _: int) -> None:
+        ports = [{"containerPort": n, "hostPort": n} for n in range(1, 4001)]
+        it["spec"]["containers"][0]["ports"] = ports
+
+    victim = pod("red", "p", 1)
+    victim["spec"]["containers"][0]["ports"] = [{"containerPort": 4000, "hostPort": 4000}]
+
+    found = simulate([*cluster(2), victim, *_tenant(1, takes, node="n0")])
+
+    assert found.binds == {"red/p": "n1"}
+
+
+# pods that come to a cluster that is known, one batch after another
+COMING: list[Case[tuple[int, Says], None]] = [
+    *(Case(case.name, (5, case.given), None) for case in ABOVE),
+    *(Case(f"many: {case.name}", (100, case.given), None) for case in MANY),
+    *(Case(f"many: {case.name}", (100, case.given), None) for case in CROWD),
+]
+
+
+@pytest.mark.parametrize("case", COMING, ids=ids)
+def test_a_snapshot_holds_the_event_loop_shortly(case: Case[tuple[int, Says], None]) -> None:
+    """What comes, one more of it and that all of it goes: 3,200 pods of others run meanwhile."""
+    live, (number, say) = _running(), case.given
+    pods = [decode(Pod, json.dumps(it).encode()) for it in _tenant(number, say)]
+
+    def tell(some: list[Pod], *, is_there: bool = True) -> float:
+        began = time.process_time()
+        for it in some:
+            live.pod(it.metadata.key, it if is_there else None)
+        live.snapshot()
+        return time.process_time() - began
+
+    with undisturbed():  # the scheduler does not go through what the tests here have made
+        took = [tell(pods[:-1]), tell(pods[-1:]), tell(pods, is_there=False)]
+
+    assert max(took) < _MOST_S
+
+
+def _running() -> Live:
+    """Return a cluster on which the victims have all GPUs."""
+    live = Live(lambda: Terms(now=1_800_000_000))
+    for it in cluster(_NODES):
+        key, text = Key("", it["metadata"]["name"]), json.dumps(it).encode()
+        if it["kind"] == "Node":
+            live.put(live.cluster.nodes, key, decode(Node, text))
+        else:
+            live.put(live.cluster.queues, key, decode(Queue, text))
+    for n in range(_NODES):
+        team, job = VICTIMS[n % 2], f"job{n}"
+        live.group(Key(team, job), decode(PodGroup, json.dumps(pod_group(team, job, 8)).encode()))
+        for i in range(8):
+            it = pod(team, f"{job}-{i}", 1, job, node=f"n{n}")
+            it["metadata"]["labels"]["job-name"] = job
+            live.pod(Key(team, f"{job}-{i}"), decode(Pod, json.dumps(it).encode()))
+    live.snapshot()
+    return live
