@@ -14,7 +14,7 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
-from trainer_kai.api.syntax import label_name_fault
+from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 
 __all__ = [
     "ACTIONS",
@@ -89,6 +89,10 @@ def _names(text: str) -> Iterator[str]:
             _kubernetes_name(name)
         except ValueError as error:
             yield f"{name!r} {error}"
+
+
+def _classes(text: str) -> Iterator[str]:
+    yield from filter(None, map(dns_subdomain_fault, listed(text)))
 
 
 def _all(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
@@ -364,6 +368,9 @@ class Kai(_Model):
 
 class SchedulerPart(QueuePermission):
     """What only the scheduler has."""
+
+    priority_classes: Annotated[str, _all(_classes)] = ""
+    """The PriorityClasses that a label may choose, with commas between them; empty for all."""
 
     repair_grace_s: _Seconds = 60.0
     """How long a unit may run without all of its pods before it gives up its nodes whole."""

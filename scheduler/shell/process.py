@@ -149,6 +149,7 @@ def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:
             default_queue=settings.default_queue,
             gpu_resources=gpus,
             max_termination_grace_s=int(settings.max_termination_grace_s),
+            priority_classes=frozenset(listed(settings.priority_classes)),
             moves_unasked=False,
             needs_permission=settings.queue_permission == "enforce",
         )

@@ -13,6 +13,7 @@ from trainer_kai.api.resources import (
     PVCS,
     PVS,
     QUEUES,
+    QUOTAS,
     STORAGE_CLASSES,
     TOPOLOGIES,
 )
@@ -27,6 +28,7 @@ def tables(cluster: Cluster) -> list[tuple[Resource[Any], dict[Any, Any]]]:
         (QUEUES, cluster.queues),
         (TOPOLOGIES, cluster.topologies),
         (PRIORITY_CLASSES, cluster.priority_classes),
+        (QUOTAS, cluster.quotas),
         (NAMESPACES, cluster.namespaces),
         (PVS, cluster.volumes),
         (STORAGE_CLASSES, cluster.storage_classes),

@@ -9,6 +9,7 @@ from scheduler.state.gang import Gang
 from scheduler.state.kin import Kin
 from scheduler.state.roll import THERE, WAITING
 from scheduler.state.sharing import Sharing
+from scheduler.state.standing import Standing
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key
 
@@ -31,36 +32,32 @@ class Bars:
 
     def of_alone(self, kin: Kin, title: str, *, waits: bool) -> Bar | None:
         """Return what is in the way of a pod on its own."""
-        name = self._view.standings.of_alone(kin).queue
-        queue = self._view.queues.bar(name)
+        standing = self._view.standings.of_alone(kin)
+        queue = self._view.queues.bar(standing.queue)
         if queue is None and waits:
-            queue = self._view.permits.bar(Key(kin.namespace, name))
-        found = self._of_kin(kin, title) if waits else ()
+            queue = self._view.permits.bar(Key(kin.namespace, standing.queue))
+        found = [*self._of_kin(kin, title), *_of_class(standing, title)] if waits else []
         return _worst((*found, *((queue,) if queue else ())))
 
     def of_growth(self, gang: Gang) -> Bar | None:
         """Return what is in the way of more than a gang needs that has begun.
 
-        What it has it keeps, whatever becomes of its permission or of the topology it requires:
-        it may be made whole again.
+        What it has it keeps, whatever becomes of its permission, of the topology it requires or of
+        its priority class: it may be made whole again.
         """
-        return _worst(self._of_start(gang)) if _has_begun(gang) else None
+        if gang.group is None or not _has_begun(gang):
+            return None
+        return _worst(self._of_start(gang, self._view.standings.of_gang(gang)))
 
-    def _of_start(self, gang: Gang) -> Iterator[Bar]:
+    def _of_start(self, gang: Gang, standing: Standing) -> Iterator[Bar]:
         """Yield what is in the way of the start of a gang, and later of more than it needs."""
-        permit = self._permit(gang)
-        if permit is not None:
-            yield permit
+        if self._view.queues.bar(standing.queue) is None:  # of one that is none nothing is asked
+            permit = self._view.permits.bar(Key(gang.key.namespace, standing.queue))
+            if permit is not None:
+                yield permit
         if gang.topology_bar is not None:
             yield gang.topology_bar
-
-    def _permit(self, gang: Gang) -> Bar | None:
-        if gang.group is None:
-            return None
-        name = self._view.standings.of_gang(gang).queue
-        if self._view.queues.bar(name) is not None:
-            return None  # of a queue that is none nothing is asked
-        return self._view.permits.bar(Key(gang.key.namespace, name))
+        yield from _of_class(standing, "")
 
     def _all(self, gang: Gang) -> Iterator[Bar]:
         view = self._view
@@ -68,11 +65,12 @@ class Bars:
             yield gang.bar
         if gang.group is None:
             return
-        queue = view.queues.bar(view.standings.of_gang(gang).queue)
+        standing = view.standings.of_gang(gang)
+        queue = view.queues.bar(standing.queue)
         if queue is not None:
             yield queue
         if not _has_begun(gang):
-            yield from self._of_start(gang)
+            yield from self._of_start(gang, standing)
         yield from self._after(gang)
         kins, roll = view.roll.kins, view.roll
         waiting = [
@@ -95,6 +93,13 @@ class Bars:
             return [Bar(Verdict.MISCONFIGURED, f"{title}: {too_much}", _WAKES_ON)]
         found = [*_of_pods(kin, codes.asks.sharing.get(kin.number)), *codes.claims.bars(kin)]
         return [bar._replace(message=title + bar.message) for bar in found]
+
+
+def _of_class(standing: Standing, title: str) -> Iterator[Bar]:
+    """Yield that a priority class was chosen that may not be."""
+    if standing.refusal:
+        message = f"{title}: {standing.refusal}" if title else standing.refusal
+        yield Bar(Verdict.MISCONFIGURED, message, frozenset({"groups"}))
 
 
 def _of_pods(kin: Kin, shares: Sharing | None) -> Iterator[Bar]:

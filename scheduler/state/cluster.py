@@ -12,6 +12,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
+from trainer_kai.api.quota import ResourceQuota
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
@@ -29,6 +30,7 @@ class Cluster:
     queues: dict[str, Queue] = field(default_factory=dict)
     topologies: dict[str, Topology] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
+    quotas: dict[Key, ResourceQuota] = field(default_factory=dict)
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     claims: dict[Key, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)

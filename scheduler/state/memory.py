@@ -31,7 +31,7 @@ from scheduler.state.nodes import NodeRows
 from scheduler.state.permits import Pairs, Permits
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import STUCK, THERE, WAITING, Roll
-from scheduler.state.standing import Standings
+from scheduler.state.standing import QuotaScopes, Standings
 from scheduler.state.stays import Stays
 from scheduler.state.terms import Stray, Terms
 from scheduler.state.units import Units
@@ -40,6 +40,7 @@ from scheduler.state.view import View
 from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.quota import ResourceQuota
 
 __all__ = ["Memory", "News"]
 
@@ -52,6 +53,7 @@ class News(NamedTuple):
     pod_groups: Iterable[Key]
     jobsets: Iterable[Key]
     trainjobs: Iterable[Key]  # or what became of our wish to suspend them
+    quotas: Mapping[Key, ResourceQuota | None]
     permits: AbstractSet[Key]  # namespaces and queues of which something else is known now
     has_queues: bool
     has_priority_classes: bool
@@ -80,7 +82,8 @@ class Memory:
         self._budgets: Final = BudgetRows()
         self._strays: Final[dict[Key, list[Stray]]] = {}
         self._queues = QueueRows({})
-        self._standings = Standings({}, terms.default_queue)
+        self._quotas: Final = QuotaScopes()
+        self._standings = Standings({}, self._quotas, terms)
         self._versions = Versions()
         self._claims = 0  # how often claims, volumes or classes have changed
         self._heads: Ints = self._roll.heads
@@ -189,14 +192,30 @@ class Memory:
         roll.pass_time(now)
 
     def _read_rules(self, news: News) -> set[Key | int]:
-        """Take queues and priority classes; return the gangs and slots that they concern."""
+        """Take queues, priority classes, quotas; return the gangs and slots that they concern."""
         before = self._queues
         if news.has_queues and not before.are_of(self._cluster.queues):
             self._queues = QueueRows(self._cluster.queues)
-        if news.has_priority_classes:
+        touched = self._quotas.read(news.quotas)
+        if news.has_priority_classes or touched:
             classes = dict(self._cluster.priority_classes)
-            self._standings = Standings(classes, self._terms.default_queue)
+            self._standings = Standings(classes, self._quotas, self._terms)
+        if news.has_priority_classes:
             return {*self._gangs.by_key, *self._alone()}
+        return self._in_namespaces(touched) | self._in_queues(before)
+
+    def _in_namespaces(self, touched: set[str]) -> set[Key | int]:
+        """Return the gangs and slots of some namespaces."""
+        if not touched:
+            return set()
+        keys, gangs, alone = self._roll.keys, self._gangs.by_key, self._alone()
+        return {
+            *(key for key in gangs if key.namespace in touched),
+            *(slot for slot in alone if keys[slot].namespace in touched),
+        }
+
+    def _in_queues(self, before: QueueRows) -> set[Key | int]:
+        """Return the gangs and slots whose queue is another one now."""
         if self._queues is before:
             return set()
         gangs, alone = self._gangs.by_key, self._alone()

@@ -1,17 +1,20 @@
 """How units stand to each other: their queue, how much they matter, and who may be preempted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from scheduler.state.gang import Gang
 from scheduler.state.kin import Kin
+from scheduler.state.terms import Terms
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import PREEMPTIBILITY, PRIORITY_CLASS_NAME, QUEUE
 from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
 from trainer_kai.api.wishes import PREEMPTIBILITIES
+from trainer_kai.policy.classes import Choosable, Quotas, scopes_of
 
-__all__ = ["Standing", "Standings", "default_priority"]
+__all__ = ["QuotaScopes", "Standing", "Standings"]
 
-_WITHOUT_CLASS: Final = 50
 _PREEMPTIBLE_BELOW: Final = 100
 
 
@@ -21,42 +24,81 @@ class Standing(NamedTuple):
     queue: str
     priority: int
     is_preemptible: bool
+    refusal: str = ""  # why the class that was chosen does not count
 
 
-def default_priority(classes: Mapping[str, PriorityClass]) -> int:
-    """Return the priority of who names no class, or one that there is not."""
-    # Of several default classes Kubernetes takes the one with the smallest value.
-    defaults = (one.value for one in classes.values() if one.global_default)
-    return min(defaults, default=_WITHOUT_CLASS)
+class QuotaScopes:
+    """What the quotas of each namespace say of the priority of pods."""
+
+    def __init__(self) -> None:
+        self._of: Final[dict[str, dict[str, tuple[ScopeRequirement, ...]]]] = {}
+
+    def of(self, namespace: str) -> Quotas:
+        """Return it of one namespace, by the names of its quotas."""
+        return self._of.get(namespace, {})
+
+    def read(self, told: Mapping[Key, ResourceQuota | None]) -> set[str]:
+        """Take quotas as they are now; return the namespaces for which that makes a difference."""
+        changed = set()
+        for key, quota in told.items():
+            of = self._of.setdefault(key.namespace, {})
+            before, scopes = of.pop(key.name, ()), scopes_of(quota) if quota else ()
+            if scopes:
+                of[key.name] = scopes
+            if scopes != before:
+                changed.add(key.namespace)
+        return changed
 
 
 class Standings:
     """Of gangs, and of pods on their own."""
 
-    def __init__(self, classes: Mapping[str, PriorityClass], default_queue: str) -> None:
-        self._classes: Final = classes
-        self._default_queue: Final = default_queue
-        self._default: Final = default_priority(classes)
+    def __init__(
+        self, classes: Mapping[str, PriorityClass], quotas: QuotaScopes, terms: Terms
+    ) -> None:
+        self._quotas: Final = quotas
+        self._default_queue: Final = terms.default_queue
+        self._classes: Final = Choosable(classes, terms.priority_classes)
+        self._refusals: Final[dict[tuple[str, str], str | None]] = {}  # by namespace and class
 
     def of_gang(self, gang: Gang) -> Standing:
         """Return what a group says; pods of one that does not exist have no queue."""
         if gang.group is None:
-            return self._standing("", "", "")
-        spec = gang.group.spec
-        return self._standing(spec.queue, spec.priority_class_name, spec.preemptibility)
+            return Standing("", self._classes.default, self._classes.default < _PREEMPTIBLE_BELOW)
+        spec, name = gang.group.spec, gang.group.spec.priority_class_name
+        refusal = self._refusal(gang.key.namespace, name)
+        if refusal is not None:
+            kins = [*gang.kins, *(kin for kin, _ in gang.later.values())]
+            refusal = None if _all_have(kins, name) else f"spec.priorityClassName: {refusal}"
+        return self._standing(spec.queue, name, spec.preemptibility, refusal)
 
     def of_alone(self, kin: Kin) -> Standing:
         """Return what pods without a group say themselves."""
-        labels = kin.labels
-        return self._standing(
-            labels.get(QUEUE) or self._default_queue,
-            labels.get(PRIORITY_CLASS_NAME) or kin.spec.priority_class_name,
-            labels.get(PREEMPTIBILITY, ""),
-        )
+        labels, own = kin.labels, kin.spec.priority_class_name
+        name, refusal = labels.get(PRIORITY_CLASS_NAME) or own, None
+        if name != own:
+            refusal = self._refusal(kin.namespace, name)
+            refusal = refusal and f"metadata.labels[{PRIORITY_CLASS_NAME}]: {refusal}"
+        queue = labels.get(QUEUE) or self._default_queue
+        return self._standing(queue, name, labels.get(PREEMPTIBILITY, ""), refusal)
 
-    def _standing(self, queue: str, class_name: str, wish: str) -> Standing:
-        known = self._classes.get(class_name)
-        priority = self._default if known is None else known.value
+    def _refusal(self, namespace: str, name: str) -> str | None:
+        """Say why a label may not choose a class; many ask for the same."""
+        found = namespace, name
+        if found not in self._refusals:
+            quotas = self._quotas.of(namespace)
+            self._refusals[found] = self._classes.refusal(name, quotas)
+        return self._refusals[found]
+
+    def _standing(self, queue: str, name: str, wish: str, refusal: str | None) -> Standing:
+        """Let a class that was refused count for nothing: what runs with it gains nothing."""
+        priority = self._classes.default if refusal else self._classes.value(name)
+        is_preemptible = priority < _PREEMPTIBLE_BELOW
         if wish in PREEMPTIBILITIES:
-            return Standing(queue, priority, wish == PREEMPTIBILITIES[0])
-        return Standing(queue, priority, priority < _PREEMPTIBLE_BELOW)
+            is_preemptible = wish == PREEMPTIBILITIES[0]
+        return Standing(queue, priority, is_preemptible, refusal or "")
+
+
+def _all_have(kins: Iterable[Kin], name: str) -> bool:
+    """Say whether there are pods, and the API server admitted all of them with a class."""
+    return {kin.spec.priority_class_name for kin in kins} == {name}

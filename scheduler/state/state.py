@@ -26,6 +26,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
+from trainer_kai.api.quota import ResourceQuota
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
@@ -43,6 +44,7 @@ class State:
         self.pod_groups: Final = Shelf[Key, PodGroup]()
         self.queues: Final = Shelf[str, Queue]()
         self.priority_classes: Final = Shelf[str, PriorityClass]()
+        self.quotas: Final = Shelf[Key, ResourceQuota]()
         self.namespaces: Final = Shelf[str, Namespace]()
         self.claims: Final = Shelf[Key, PersistentVolumeClaim]()
         self.volumes: Final = Shelf[str, PersistentVolume]()
@@ -58,6 +60,7 @@ class State:
             pod_groups=self.pod_groups.known,
             queues=self.queues.known,
             priority_classes=self.priority_classes.known,
+            quotas=self.quotas.known,
             namespaces=self.namespaces.known,
             claims=self.claims.known,
             volumes=self.volumes.known,
@@ -82,6 +85,7 @@ class State:
         self.pod_groups.tell_all(cluster.pod_groups)
         self.queues.tell_all(cluster.queues)
         self.priority_classes.tell_all(cluster.priority_classes)
+        self.quotas.tell_all(cluster.quotas)
         self.namespaces.tell_all(cluster.namespaces)
         self.claims.tell_all(cluster.claims)
         self.volumes.tell_all(cluster.volumes)
@@ -123,6 +127,7 @@ class State:
             permits=self.permits.drain().keys(),
             has_queues=bool(self.queues.drain()),
             has_priority_classes=bool(self.priority_classes.drain()),
+            quotas=self.quotas.drain(),
             has_namespaces=bool(self.namespaces.drain()),
             has_budgets=bool(self.budgets.drain()),
             has_claims=any(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.state.state import State
 from tests.support.clusters import NOW, decoded, group, made, node, pod, queue
+from trainer_kai.policy.podbounds import MOST_TOLERATIONS
 
 __all__ = ["Change", "changes", "gone", "tell"]
 
@@ -161,7 +162,10 @@ def _rest(draw: st.DrawFn) -> Fields:
     """Draw anything else."""
     kind = draw(
         st.sampled_from(
-            ["Queue", "PriorityClass", "Namespace", "TrainJob", "PodDisruptionBudget", "claim"]
+            [
+                *("Queue", "PriorityClass", "ResourceQuota", "Namespace", "TrainJob"),
+                *("PodDisruptionBudget", "claim"),
+            ]
         )
     )
     if kind == "PodDisruptionBudget":
@@ -190,12 +194,20 @@ def _rest(draw: st.DrawFn) -> Fields:
         offer = draw(st.sampled_from(["", "", "on", "off", "maybe"]))
         meta = {"annotations": {"trainer-kai.dev/consolidation": offer} if offer else {}}
         return queue(name, meta=meta, parentQueue=draw(st.sampled_from(parents[name])), **more)
-    if kind == "PriorityClass":
-        is_default = draw(st.booleans())
-        return made(kind, "build", value=draw(st.sampled_from([10, 100])), globalDefault=is_default)
+    if kind in {"PriorityClass", "ResourceQuota"}:
+        return draw(_priorities(kind))
     if kind == "Namespace":
         return made(kind, draw(st.sampled_from(["ns", "other"])), {"labels": {"team": "t"}})
     return draw(_volumes())
+
+
+@st.composite
+def _priorities(draw: st.DrawFn, kind: str) -> Fields:
+    if kind == "ResourceQuota":
+        scopes = draw(st.sampled_from([[], ["PriorityClass"], ["BestEffort"]]))
+        return made(kind, draw(st.sampled_from("bc")), spec={"scopes": scopes})
+    value, is_default = draw(st.sampled_from([10, 100, 10**9])), draw(st.booleans())
+    return made(kind, "build", value=value, globalDefault=is_default)
 
 
 @st.composite
@@ -256,6 +268,10 @@ _WISHES: Final[list[Fields]] = [
         ]
     },
     {"nodeSelector": {"zone": "x"}},
+    {"nodeSelector": {"rack": "x"}},
+    {"priorityClassName": "build"},
+    {"tolerations": [{"operator": "Exists"}] * (MOST_TOLERATIONS + 1), "hostNetwork": True}
+    | {"ports": [{"containerPort": 80}]},
     {"tolerations": [{"operator": "Exists"}]},
     {"hostNetwork": True, "ports": [{"containerPort": 80}]},
     {"ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}]},

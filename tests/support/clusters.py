@@ -18,6 +18,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
+from trainer_kai.api.quota import ResourceQuota
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.trainjob import TrainJob
 
@@ -57,6 +58,7 @@ _ADDRESS: Final[Mapping[str, tuple[type, str]]] = {
     "PodGroup": (PodGroup, "pod_groups"),
     "Queue": (Queue, "queues"),
     "PriorityClass": (PriorityClass, "priority_classes"),
+    "ResourceQuota": (ResourceQuota, "quotas"),
     "Namespace": (Namespace, "namespaces"),
     "PersistentVolumeClaim": (PersistentVolumeClaim, "claims"),
     "PersistentVolume": (PersistentVolume, "volumes"),

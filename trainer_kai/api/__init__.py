@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainer_kai.api.podgroup import PodGroup
     from trainer_kai.api.priority import PriorityClass
     from trainer_kai.api.queue import Queue
+    from trainer_kai.api.quota import ResourceQuota
     from trainer_kai.api.resource import Resource
     from trainer_kai.api.runtime import Runtime
     from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -46,6 +47,7 @@ __all__ = [
     "PriorityClass",
     "Queue",
     "Resource",
+    "ResourceQuota",
     "Runtime",
     "StorageClass",
     "Topology",
@@ -62,6 +64,7 @@ _ELSEWHERE: Final = {
     "PersistentVolumeClaim": "storage",
     "PodDisruptionBudget": "disruption",
     "PriorityClass": "priority",
+    "ResourceQuota": "quota",
     "StorageClass": "storage",
 }
 

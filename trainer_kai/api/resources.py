@@ -28,6 +28,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
+from trainer_kai.api.quota import ResourceQuota
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.review import AccessReview
 from trainer_kai.api.runtime import Runtime
@@ -53,6 +54,7 @@ __all__ = [
     "PVCS",
     "PVS",
     "QUEUES",
+    "QUOTAS",
     "RUNTIMES",
     "STORAGE_CLASSES",
     "TOPOLOGIES",
@@ -84,6 +86,7 @@ STORAGE_CLASSES: Final = _cluster_wide(
 PRIORITY_CLASSES: Final = _cluster_wide(
     SCHEDULING, "v1", "priorityclasses", PriorityClass, "PriorityClass"
 )
+QUOTAS: Final = _namespaced("", "v1", "resourcequotas", ResourceQuota, "ResourceQuota")
 PDBS: Final = _namespaced(
     POLICY, "v1", "poddisruptionbudgets", PodDisruptionBudget, "PodDisruptionBudget"
 )
@@ -113,6 +116,7 @@ ALL: Final = (
     PVS,
     STORAGE_CLASSES,
     PRIORITY_CLASSES,
+    QUOTAS,
     PDBS,
     DEPLOYMENTS,
     LEASES,

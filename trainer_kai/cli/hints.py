@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from scheduler.state.cluster import Cluster
-from scheduler.state.standing import default_priority
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
@@ -23,6 +22,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.suspended import why_suspended
 from trainer_kai.policy.anticipated import After, read_anticipated
+from trainer_kai.policy.classes import default_priority
 
 __all__ = ["hints", "in_no_file", "left_to_others", "not_looked_at", "suspended"]
 

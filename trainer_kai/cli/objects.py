@@ -43,6 +43,7 @@ _SHELVES: Final = {  # where a cluster has them
     "Queue": "queues",
     "Topology": "topologies",
     "PriorityClass": "priority_classes",
+    "ResourceQuota": "quotas",
     "Namespace": "namespaces",
     "PersistentVolumeClaim": "claims",
     "PersistentVolume": "volumes",

@@ -33,6 +33,7 @@ from trainer_kai.api.resources import JOBSETS, PODGROUPS
 from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
 from trainer_kai.policy.anticipated import anticipated
 from trainer_kai.policy.census import Count
+from trainer_kai.policy.classes import OF_SYSTEM, UNCHOSEN
 from trainer_kai.policy.names import group_name, leaf_name
 from trainer_kai.policy.units import Member, Outline, Unit
 
@@ -41,7 +42,6 @@ __all__ = ["Mode", "Rules", "group_of_unit", "groups"]
 Mode = Literal["bundled", "external"]
 Fields = dict[str, Any]
 
-_TRAIN: Final = "train"  # the priority class of what names none, as KAI has it
 _NEVER: Final = "-1s"  # evicted for being incomplete
 
 
@@ -153,11 +153,14 @@ def _wishes(jobset: JobSet, unit: Unit, jobs: Mapping[str, ReplicatedJob], rules
     labels = _meant_labels(meta.labels)
     asked = _meant(meta.annotations)
     pods = [jobs[member.name].template.spec.template.spec for member in unit.members]
-    of_pods = next((pod.priority_class_name for pod in pods if pod.priority_class_name), _TRAIN)
+    of_pods = next((pod.priority_class_name for pod in pods if pod.priority_class_name), UNCHOSEN)
+    chosen = labels.get(PRIORITY_CLASS_NAME, "")
+    if rules.mode == "external" and chosen.startswith(OF_SYSTEM):  # KAI would let it choose
+        chosen = chosen if {pod.priority_class_name for pod in pods} == {chosen} else ""
     external = _NEVER if rules.mode == "external" else None
     wishes: Fields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
-        "priorityClassName": labels.get(PRIORITY_CLASS_NAME) or of_pods,
+        "priorityClassName": chosen or of_pods,
         "preemptibility": labels.get(PREEMPTIBILITY),
         "preemptionDelay": asked.get(PREEMPTION_DELAY),
         "stalenessGracePeriod": asked.get(STALENESS_GRACE_PERIOD, external),

@@ -26,6 +26,10 @@ def claim(quota: int, weight: int, requested: Any, **more: Any) -> Claim:
     return Claim(quota, weight, Fraction(str(requested)), **more)
 
 
+_CLASS: Obj = {"kind": "PriorityClass", "value": 2 * 10**9}
+_SYSTEM: Obj = {"priorityClassName": "system"}
+_OF_Q: Obj = {"kai.scheduler/queue": "q"}
+
 # an amount and claims -> the shares, and what is left; the rows are KAI's
 DIVISIONS = [
     Case("all content", Division(15, [claim(2, 2, 6), claim(2, 2, 6)]), ([6, 6], 3)),
@@ -289,6 +293,19 @@ PLACEMENTS = [
             annotated(group("g", subGroups=[sub("n", 1), sub("l-0", 1)]), LATER),
         ],
         {"unschedulable": {"g": "NoCapacity"}},
+    ),
+    Case(
+        "a class of the system is chosen by no label, but by what all pods say",
+        [
+            *(queue(), node("a", 3), {**_CLASS, "metadata": {"name": "system", "uid": "s"}}),
+            *(group("g", **_SYSTEM), pod("p", "g"), group("h", **_SYSTEM)),
+            *(pod("r", "h", **_SYSTEM), pod("o", labels={**_SYSTEM, **_OF_Q})),
+            pod("n", labels={**_SYSTEM, **_OF_Q}, **_SYSTEM),
+        ],
+        {
+            "binds": {"r": "a", "n": "a"},
+            "unschedulable": {"g": "Misconfigured", "pg-o-uid-o": "Misconfigured"},
+        },
     ),
     Case(
         "what others have is not shared",

@@ -5,10 +5,23 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import Queues
+from scheduler.core.model import Bar, Queues, Unit
 from scheduler.state.queues import QueueRows
+from scheduler.state.state import State
+from scheduler.state.terms import Terms
 from tests.support.case import Case, ids
-from tests.support.clusters import bar_of, cluster, encoded, group, made, node, pod, queue
+from tests.support.clusters import (
+    NOW,
+    bar_of,
+    cluster,
+    decoded,
+    encoded,
+    group,
+    made,
+    node,
+    pod,
+    queue,
+)
 
 
 def _bounds(number: Any) -> dict[str, Any]:
@@ -296,6 +309,91 @@ def test_priorities() -> None:
         ("ns/pg-f-f", 100, False),
         ("ns/pg-g-g", 70, False),
     ]
+
+
+def test_a_class_that_a_label_may_not_choose_counts_for_nothing() -> None:
+    """Neither for a gang nor for a pod on its own, unless its pods name it in their spec."""
+    high: dict[str, Any] = {"priorityClassName": "high"}
+    found = encoded(
+        made("PriorityClass", "high", value=10**9),
+        *(group(n, **high) for n in ("a", "b", "c", "d")),
+        pod("pa", "a"),
+        pod("pb", "b", **high),
+        *(pod("pc", "c", **high), pod("pc2", "c")),
+        pod("pd", "d", node="n"),
+        node("n"),
+        pod("e", labels=high),
+        pod("f", labels=high, **high),
+    )
+
+    got = {
+        unit.name: (unit.priority, unit.is_preemptible, *(it is not None for it in _bars(unit)))
+        for unit in found.snapshot.units
+    }
+    refused, fine = (50, True, True, False), (10**9, False, False, False)
+    assert got == {
+        "ns/a": refused,
+        "ns/b": fine,
+        "ns/c": refused,
+        "ns/d": (50, True, False, True),
+        "ns/pg-e-e": refused,
+        "ns/pg-f-f": fine,
+    }
+
+
+def test_classes_that_a_site_does_not_offer() -> None:
+    """As those of the system; a gang that waits is Misconfigured."""
+    objects = [made("PriorityClass", name, value=60) for name in ("build", "other")]
+    gangs = [group("a", priorityClassName="build"), group("b", priorityClassName="other")]
+    pods = [pod("pa", "a"), pod("pb", "b")]
+
+    found = encoded(*objects, *gangs, *pods, priority_classes=frozenset({"build"}))
+
+    assert [unit.priority for unit in found.snapshot.units] == [60, 50]
+    assert bar_of(found, "a") is None
+    verdict, message = bar_of(found, "b") or ("", "")
+    assert verdict == "Misconfigured"
+    assert message == (
+        "spec.priorityClassName: a label may not choose PriorityClass other: the setting"
+        " priority_classes of the scheduler does not name it; choose build, or name it in"
+        " spec.priorityClassName of all pods, where the API server admits it"
+    )
+
+
+def test_a_quota_that_comes_and_goes() -> None:
+    """It concerns its namespace only, and what of it says something of priorities."""
+    state = State(Terms(now=NOW, default_queue="q"))
+    high: dict[str, Any] = {"priorityClassName": "high"}
+    quota = made(
+        "ResourceQuota",
+        "r",
+        spec={
+            "scopeSelector": {
+                "matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]
+            }
+        },
+    )
+    plain = made("ResourceQuota", "r", spec={"hard": {"pods": "1"}})
+    other = {**quota, "metadata": {"name": "r", "namespace": "other"}}
+    objects = [made("PriorityClass", "high", value=90), queue(), group("g", **high), pod("p", "g")]
+
+    def waits(*told: dict[str, Any], is_there: bool = True) -> list[bool]:
+        for fields in told:
+            shelf, key, one = decoded(fields)
+            getattr(state, shelf).tell(key, one if is_there else None)
+        state.check(NOW)
+        return [unit.bar is not None for unit in state.snapshot(NOW).snapshot.units]
+
+    assert waits(*objects, pod("e", labels=high)) == [False, False]
+    assert waits(other, plain) == [False, False]
+    assert waits(quota) == [True, True]
+    assert waits(plain) == [False, False]
+    assert waits(quota) == [True, True]
+    assert waits(quota, is_there=False) == [False, False]
+
+
+def _bars(unit: Unit) -> tuple[Bar | None, Bar | None]:
+    return unit.bar, unit.growth_bar
 
 
 def test_without_classes_the_priority_is_50() -> None:

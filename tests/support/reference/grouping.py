@@ -1,4 +1,4 @@
-"""Which pods are a unit, and what it is like: rules 5, 6 and 19."""
+"""Which pods are a unit, and what it is like: rules 5, 6, 19 and 19b."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,8 +42,10 @@ def read_units(
 
 def _of_one(raw: Obj, pod: Pod, classes: list[Obj]) -> Unit:
     labels = pod.labels
-    wish = labels.get("priorityClassName") or raw["spec"].get("priorityClassName", "")
-    priority = _priority(wish, classes)
+    own = raw["spec"].get("priorityClassName", "")
+    wish = labels.get("priorityClassName") or own
+    is_refused = wish != own and _is_of_system(wish, classes)
+    priority = _priority("" if is_refused else wish, classes)
     return Unit(
         namespace=pod.namespace,
         name=f"pg-{pod.name}-{pod.uid}",
@@ -53,14 +55,19 @@ def _of_one(raw: Obj, pod: Pod, classes: list[Obj]) -> Unit:
         priority=priority,
         preemptible=_preemptible(labels.get("kai.scheduler/preemptibility", ""), priority),
         root=Leaf(name="", minimum=1, pods=[pod]),
+        broken=is_refused and pod.state != "there",
         began=began({"metadata": {}}, [(raw, pod)] if pod.state == "there" else []),
     )
 
 
 def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Unit:
     meta, spec = group["metadata"], group["spec"]
-    priority = _priority(spec.get("priorityClassName", ""), classes)
+    name = spec.get("priorityClassName", "")
+    own = {raw["spec"].get("priorityClassName", "") for raw, _ in pods}
+    is_refused = own != {name} and _is_of_system(name, classes)
+    priority = _priority("" if is_refused else name, classes)
     root, meant = _tree(spec)
+    has_begun = any(pod.state == "there" for _, pod in pods)
     unit = Unit(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -70,7 +77,7 @@ def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Un
         priority=priority,
         preemptible=_preemptible(spec.get("preemptibility", ""), priority),
         root=root,
-        broken=not meant,
+        broken=not meant or (is_refused and not has_begun),
     )
     leaves = {leaf.name: leaf for leaf in unit.leaves}
     flat = isinstance(root, Leaf)
@@ -187,6 +194,11 @@ def _priority(name: str, classes: list[Obj]) -> int:
         if one.get("globalDefault"):
             return int(one["value"])
     return 50
+
+
+def _is_of_system(name: str, classes: list[Obj]) -> bool:
+    """Say whether a class is not for a label to choose (19b); quotas are not drawn."""
+    return any(it["metadata"]["name"] == name and it["value"] >= 10**9 for it in classes)
 
 
 def _preemptible(wish: str, priority: int) -> bool:

@@ -269,6 +269,30 @@ def test_priority_classes(case: Case[tuple[dict[str, str], str, str], str]) -> N
     assert group["spec"]["priorityClassName"] == case.want
 
 
+# the label and the pods' classes -> the group's, where KAI schedules
+OF_SYSTEM = [
+    Case("the system's", ("system-node-critical", "", ""), "train"),
+    Case("over a class of pods", ("system-node-critical", "mid", ""), "mid"),
+    Case("that all pods have", ("system-x", "system-x", "system-x"), "system-x"),
+    Case("that some pods have", ("system-x", "system-x", "low"), "system-x"),
+    Case("another", ("high", "", ""), "high"),
+]
+
+
+@pytest.mark.parametrize("case", OF_SYSTEM, ids=ids)
+def test_classes_of_the_system(case: Case[tuple[str, str, str], str]) -> None:
+    """KAI gives a PodGroup whatever priority it names, and a label is no admission."""
+    label, *classes = case.given
+    jobs = [
+        rjob(name, pod={"priorityClassName": text})
+        for name, text in zip("ab", classes, strict=True)
+    ]
+
+    [group] = wanted(jobset(*jobs, labels={"priorityClassName": label}), EXTERNAL)
+
+    assert group["spec"]["priorityClassName"] == case.want
+
+
 def test_a_replicated_job_may_be_called_like_the_sub_group_of_another() -> None:
     """Then there are only leaves, and all are needed."""
     of = jobset(rjob("a", replicas=2), rjob("a-replica-0", parallelism=3), annotations={MIN: "1"})

@@ -6,8 +6,8 @@ from typing import Final
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import PREEMPTIBILITY, PRIORITY_CLASS_NAME, SKIP_PODGROUPER
-from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.wishes import PREEMPTIBILITIES
+from trainer_kai.policy.classes import UNCHOSEN, Choosable
 from trainer_kai.policy.finding import Code, Finding
 from trainer_kai.policy.groups import Rules
 from trainer_kai.policy.lint.bounds import Bounds
@@ -16,6 +16,7 @@ from trainer_kai.policy.lint.room import Room
 from trainer_kai.policy.lint.subject import Part, count_path, part_of, summed
 from trainer_kai.policy.lint.words import (
     amount_faults,
+    excesses,
     near,
     priority_faults,
     topology_faults,
@@ -30,8 +31,6 @@ __all__ = ["MOST_FINDINGS", "lint_jobset"]
 MOST_FINDINGS: Final = 16  # nobody reads more, and the API server passes no more on
 _NOTES: Final = "metadata.annotations"
 _PREEMPTIBLE_BELOW: Final = 100
-_WITHOUT_CLASS: Final = 50
-_TRAIN: Final = "train"
 
 
 def lint_jobset(jobset: JobSet, queue: str, rules: Rules, bounds: Bounds) -> tuple[Finding, ...]:
@@ -52,6 +51,7 @@ def _all(jobset: JobSet, queue: str, rules: Rules, bounds: Bounds) -> Iterator[F
         return  # whoever groups his pods himself knows what starts together
     if rules.mode == "bundled":
         yield from unsupported_topologies(jobset)
+        yield from excesses(jobset)
     patience = Patience()
     room = Room(bounds.nodes, patience, grows=bounds.grows) if bounds.nodes is not None else None
     for unit in plan.units:
@@ -109,12 +109,5 @@ def _is_fixed(jobset: JobSet, parts: Iterable[Part], bounds: Bounds) -> bool:
     if bounds.priorities is None:
         return False
     of_pods = (part.pod.priority_class_name for part in parts if part.pod.priority_class_name)
-    name = labels.get(PRIORITY_CLASS_NAME) or next(of_pods, _TRAIN)
-    found = bounds.priorities.get(name)
-    value = _default(bounds.priorities.values()) if found is None else found.value
-    return value >= _PREEMPTIBLE_BELOW
-
-
-def _default(classes: Iterable[PriorityClass]) -> int:
-    """Return the priority of who names no class that there is."""
-    return min((it.value for it in classes if it.global_default), default=_WITHOUT_CLASS)
+    name = labels.get(PRIORITY_CLASS_NAME) or next(of_pods, UNCHOSEN)
+    return Choosable(bounds.priorities).value(name) >= _PREEMPTIBLE_BELOW

@@ -23,12 +23,15 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quantity import QuantityError, is_whole, milli
 from trainer_kai.api.topology import TopologySpec
 from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
+from trainer_kai.policy.classes import Choosable
 from trainer_kai.policy.finding import Code, Finding
 from trainer_kai.policy.lint.room import Near
 from trainer_kai.policy.lint.subject import pod_path
+from trainer_kai.policy.podbounds import excess
 
 __all__ = [
     "amount_faults",
+    "excesses",
     "near",
     "priority_faults",
     "topology_faults",
@@ -61,19 +64,33 @@ def wish_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
-    """Yield the classes that there are not; no pod is made of a template that names one."""
+    """Yield the classes that there are not, and one that the label may not choose.
+
+    No pod is made of a template that names a class that there is not.
+    """
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
-    right = _right(known)
+    right, path = _right(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
+    pods = [job.template.spec.template.spec for job in jobset.spec.replicated_jobs]
+    refusal = Choosable(known).refusal(name)
     if name and name not in known:
         message = f"there is no PriorityClass {name!r}, so it counts for nothing; {right}"
-        path = f"metadata.labels[{PRIORITY_CLASS_NAME}]"
         yield Finding(path, message, code=Code.UNKNOWN_PRIORITY)
-    for i, job in enumerate(jobset.spec.replicated_jobs):
-        name = job.template.spec.template.spec.priority_class_name
+    elif refusal is not None and {pod.priority_class_name for pod in pods} != {name}:
+        yield Finding(path, refusal, blocks=True, code=Code.PRIORITY_REFUSED)
+    for i, pod in enumerate(pods):
+        name = pod.priority_class_name
         if name and name not in known:
             message = f"there is no PriorityClass {name!r}, so no pod can be made; {right}"
             path = f"{pod_path(i)}.priorityClassName"
             yield Finding(path, message, blocks=True, code=Code.UNKNOWN_PRIORITY)
+
+
+def excesses(jobset: JobSet) -> Iterator[Finding]:
+    """Yield which pods say more than our scheduler looks at."""
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        message = excess(job.template.spec.template.spec)
+        if message is not None:
+            yield Finding(pod_path(i), message, blocks=True, code=Code.POD_SAYS_TOO_MUCH)
 
 
 def topology_faults(

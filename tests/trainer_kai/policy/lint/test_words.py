@@ -173,6 +173,49 @@ def test_names_and_wishes(case: Case[JobSet, list[str]]) -> None:
     assert told(case.given) == case.want
 
 
+SYSTEM = "system-node-critical"
+
+# a label, and the classes of the pods → what is found
+REFUSED = (
+    f"priority-refused! metadata.labels[priorityClassName]: a label may not choose PriorityClass "
+    f"{SYSTEM}: its value 2000001000 is not below 1000000000; choose build or train, or name it in"
+    " spec.priorityClassName of all pods, where the API server admits it"
+)
+CHOSEN = [
+    Case("by a label alone", (SYSTEM, "", ""), [REFUSED]),
+    Case("one pod template has it", (SYSTEM, SYSTEM, ""), [REFUSED]),
+    Case("all of them have it", (SYSTEM, SYSTEM, SYSTEM), []),
+    Case("they have it, and there is no label", ("", SYSTEM, SYSTEM), []),
+    Case("another class", ("build", "", ""), []),
+]
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=ids)
+def test_classes_that_a_label_may_not_choose(
+    case: Case[tuple[str, str, str], list[str]],
+) -> None:
+    """Whoever schedules: KAI would let it choose."""
+    label, *classes = case.given
+    jobs = [
+        rjob(name, pod={"priorityClassName": text})
+        for name, text in zip("ab", classes, strict=True)
+    ]
+    whole = jobset(*jobs, labels={"priorityClassName": label} if label else {})
+    known = bounds(priorities={"train": 50, "build": 100, SYSTEM: 2_000_001_000})
+
+    for rules in (RULES, EXTERNAL):
+        assert [short(it) for it in lint_jobset(whole, "team", rules, known)] == case.want
+
+
+def test_a_pod_that_says_too_much() -> None:
+    """Our scheduler looks at so much of it; KAI at all of it."""
+    whole = pod({f"example.com/r{n}": "1" for n in range(65)})
+
+    what = "spec.containers[*].resources: asks for 65 resources, at most 64 are looked at"
+    assert told(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
+    assert told(whole, EXTERNAL) == []
+
+
 def required(path: str) -> str:
     """Write that a required topology is to come."""
     return (

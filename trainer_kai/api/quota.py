@@ -1,0 +1,35 @@
+"""ResourceQuota: which pods of a namespace it counts, as far as that goes by their priority."""
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+
+__all__ = ["QuotaSpec", "ResourceQuota", "ScopeRequirement", "ScopeSelector"]
+
+
+class ScopeRequirement(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """A property of pods, an operator (In, NotIn, Exists, DoesNotExist), values."""
+
+    scope_name: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """All of these must hold."""
+
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
+class QuotaSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Which pods are counted; a scope is an expression that Exists."""
+
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A quota of a namespace; how much it allows is the API server's business."""
+
+    metadata: Meta
+    spec: QuotaSpec = QuotaSpec()

@@ -1,0 +1,101 @@
+"""Which PriorityClasses a label may choose.
+
+The API server lets a pod name a class in its spec only if admission and the ResourceQuotas of the
+namespace let it. Of a label it knows nothing: so a label chooses none of the system's classes, none
+that a quota of the namespace counts, and only those that the site offers. What all pods name in
+their spec was admitted, and counts whatever it is.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
+
+__all__ = ["OF_SYSTEM", "UNCHOSEN", "Choosable", "Quotas", "default_priority", "scopes_of"]
+
+Quotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
+
+UNCHOSEN: Final = "train"  # the class of a PodGroup for which nothing else is named, as in KAI
+OF_SYSTEM: Final = "system-"  # no other class may be called so
+
+_WITHOUT_CLASS: Final = 50
+_BOUND: Final = 10**9  # from here on they are the system's, and of our own processes
+_SCOPE: Final = "PriorityClass"
+_TOLD: Final = 10
+_NO_QUOTAS: Final[Quotas] = MappingProxyType({})
+
+
+def default_priority(classes: Mapping[str, PriorityClass]) -> int:
+    """Return the priority of who names no class, or one that there is not."""
+    # Of several default classes Kubernetes takes the one with the smallest value.
+    defaults = (one.value for one in classes.values() if one.global_default)
+    return min(defaults, default=_WITHOUT_CLASS)
+
+
+def scopes_of(quota: ResourceQuota) -> tuple[ScopeRequirement, ...]:
+    """Return what a quota says of the priority of the pods that it counts."""
+    spec, selector = quota.spec, quota.spec.scope_selector
+    scopes = tuple(ScopeRequirement(scope_name=it, operator="Exists") for it in spec.scopes)
+    said = scopes + (selector.match_expressions if selector else ())
+    return tuple(it for it in said if it.scope_name == _SCOPE)
+
+
+class Choosable:
+    """The classes that there are, less those that a label may not choose."""
+
+    def __init__(self, classes: Mapping[str, PriorityClass], offered: Collection[str] = ()) -> None:
+        self._classes: Final = classes
+        self._offered: Final = frozenset(offered)  # none named: all
+        self.default: Final = default_priority(classes)
+
+    def value(self, name: str) -> int:
+        """Return the priority of a class; that of the default one if there is no such class."""
+        known = self._classes.get(name)
+        return self.default if known is None else known.value
+
+    def refusal(self, name: str, quotas: Quotas = _NO_QUOTAS) -> str | None:
+        """Say why a label may not choose a class where these quotas count, and what is right."""
+        why = self._why_not(name, quotas)
+        if why is None:
+            return None
+        right = (it for it in sorted(self._classes) if self._why_not(it, quotas) is None)
+        return (
+            f"a label may not choose PriorityClass {name}: {why}; {_choose(right)} name it in"
+            " spec.priorityClassName of all pods, where the API server admits it"
+        )
+
+    def _why_not(self, name: str, quotas: Quotas) -> str | None:
+        value = self.value(name)
+        if value <= self.default or name == UNCHOSEN:
+            return None  # nothing is gained by it
+        if value >= _BOUND:
+            return f"its value {value} is not below {_BOUND}"
+        if self._offered and name not in self._offered:
+            return "the setting priority_classes of the scheduler does not name it"
+        for quota, scopes in quotas.items():
+            if scopes and all(_is_of(it, name) for it in scopes):
+                return f"ResourceQuota {quota} counts its pods"
+        return None
+
+
+def _is_of(scope: ScopeRequirement, name: str) -> bool:
+    """Say whether a quota counts the pods of a class."""
+    match scope.operator:
+        case "In":
+            return name in scope.values
+        case "NotIn":
+            return name not in scope.values
+    return scope.operator == "Exists"
+
+
+def _choose(names: Iterator[str]) -> str:
+    told = [*islice(names, _TOLD + 1)]
+    if not told:
+        return "name none, or"
+    if len(told) > _TOLD:
+        return f"choose {', '.join(told[:_TOLD])}, …, or"
+    listed = ", ".join(told[:-1])
+    return f"choose {listed} or {told[-1]}, or" if listed else f"choose {told[0]}, or"
