@@ -1,32 +1,41 @@
 """Takes a TrainJob off its nodes without ending it: suspended for a moment, and resumed.
 
 Its pods are never deleted one by one: each deletion counts as a failure of its Job, and a few of
-them end the TrainJob for good. So it is suspended as its user could do it, and the record of that
-is on the TrainJob itself: whoever leads next goes on from there.
+them end the TrainJob for good. So it is suspended as its user could do it. The record of that is on
+its PodGroups, which no tenant may write, and the next leader goes on from there. The TrainJob has a
+copy of it, which costs others nothing, forged or not.
 
-    runs ──evict──▶ suspended, with our record ──pods are gone──▶ resumed, without it: it waits
+    runs ──records──▶ told so ──evict──▶ suspended, with a copy ──pods are gone──▶ resumed: it waits
+     ▲                   │                                                            │
+     └──not suspended────┘                                  records are removed ◀─────┘
 
-1. Suspension and record are applied under a field manager of their own, and resuming is applying
-   nothing: what we owned goes, and what somebody else wants too stays.
-2. A user's wish counts when it can be seen: somebody else owns the suspension too, the manifest
-   last applied asks for it, our record was taken away, or it was told to run.
+1. Suspension and copy are applied under a field manager of their own, and resuming is applying
+   nothing: what we owned goes, and what another manager wants too stays.
+2. A user's wish counts when it can be seen: another manager owns the suspension too, the manifest
+   last applied asks for it, the copy was taken away, or it was told to run. Managers are names that
+   a client chooses: what they say costs at most the user of this TrainJob, never others.
 3. A JobSet that does not follow in time is let alone again, and that is said.
-4. Who cannot be suspended is never evicted in another way.
+4. A TrainJob that cannot be suspended is never evicted in another way.
+5. A TrainJob with a copy and no record is resumed if our manager owns its suspension: an older
+   version has suspended it, or its PodGroups were made anew. It never counts as leaving.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.records import Records
 from scheduler.state.departures import Owner
 from scheduler.state.live import Live
 from scheduler.state.news import Topics
-from scheduler.state.stays import refusal
+from scheduler.state.stays import is_copied, refusal
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
@@ -35,6 +44,7 @@ from trainer_kai.kube.events import Recorder, Regarding
 from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
 from trainer_kai.kube.request import Write, get
 from trainer_kai.metrics import Metrics
+from trainer_kai.policy.evicted import is_evicted
 
 __all__ = ["Suspender"]
 
@@ -43,6 +53,7 @@ _OURS: Final = Write(field_manager=_MANAGER, force=True)
 _TRIED: Final = Write(field_manager=_MANAGER, force=True, dry_run=True)
 _FOLLOWS_S: Final = 30.0  # until the JobSet must have been suspended
 _STUCK_S: Final = 120.0  # after which pods that do not go are not waited for
+_HALFWAY_S: Final = 10.0  # after which a record without a suspension will get none
 _LOOK_S: Final = 1.0
 _REST_S: Final = 60.0  # of one that could not be suspended, the first time
 _EARLY_S: Final = 1e-3  # a queue may call a little before the time that it was asked for
@@ -78,8 +89,17 @@ class _Rest(NamedTuple):
     until_s: float
 
 
+class _Case(NamedTuple):
+    """A TrainJob with a record, or a copy."""
+
+    uid: str
+    since_s: float  # when that was seen, or it was suspended
+    was_held: bool = False  # seen suspended, with a record
+    resumed_s: float = math.inf  # when it was; its records stay until that is seen
+
+
 class Suspender:
-    """Evicts TrainJobs, and sees to those that carry our record."""
+    """Evicts TrainJobs, and sees to those whose PodGroups have our record."""
 
     def __init__(
         self,
@@ -96,7 +116,8 @@ class Suspender:
         self._live = live
         self._recorder = recorder
         self._log = log
-        self._since_s: dict[Key, float] = {}  # when a suspension was first seen
+        self._records = Records(client, live, log)
+        self._cases: dict[Key, _Case] = {}
         self._rests: dict[Key, _Rest] = {}  # of those that could not be suspended
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile,
@@ -108,13 +129,12 @@ class Suspender:
 
     async def run(self) -> None:
         """See to whatever is suspended by us, also before we led."""
-        for key, job in self._live.cluster.trainjobs.items():
-            if EVICTED_BY in job.metadata.annotations:
-                self._queue.add(key)
+        for key in self._live.suspended.trainjobs():
+            self._queue.add(key)
         await self._queue.run()
 
     def noticed(self, key: Key) -> None:
-        """Take note of a TrainJob with our record: somebody has to see to it."""
+        """Take note of a TrainJob whose PodGroups have our record, or that has a copy."""
         self._queue.add(key)
 
     async def refusal_of(self, whom: Owner) -> str | None:
@@ -124,7 +144,9 @@ class Suspender:
             return _GONE
         if job.spec.suspend:
             return None
-        return refusal(job) or await self._apply(job, "", _TRIED)
+        groups = self._live.suspended.groups_of(job)
+        reason = refusal(job) or await self._records.write(job, groups, "", is_dry=True)
+        return reason or await self._apply(job, "", _TRIED)
 
     async def suspend(self, whom: Owner, why: str) -> str | None:
         """Suspend this very TrainJob; return why that is not possible, or None."""
@@ -135,10 +157,13 @@ class Suspender:
         if job.spec.suspend:
             self._queue.add(key)
             return None
+        groups = self._live.suspended.groups_of(job)
+        self._cases[key] = _Case(whom.uid, self._client.clock.monotonic_s())
         self._queue.add_after(key, _LOOK_S)  # also if no answer comes
-        reason = await self._apply(job, why, _OURS)
+        reason = await self._records.write(job, groups, why) or await self._apply(job, why, _OURS)
         if reason is None:
-            self._since_s[key] = self._client.clock.monotonic_s()
+            case, _ = self._case_of(job)
+            self._cases[key] = case._replace(since_s=self._client.clock.monotonic_s())
             self._rests.pop(key, None)
             self._say(job, "Evicted", f"Suspended for a moment: {why}")
         return reason
@@ -150,8 +175,8 @@ class Suspender:
     async def _apply(self, job: TrainJob, why: str, write: Write) -> str | None:
         now = self._client.clock.now().isoformat(timespec="seconds")
         before = _asks_for_it(job.metadata.annotations)  # what it said then is no wish of later
-        record = json.dumps({"by": _MANAGER, "why": why, "at": now, "applied": before})
-        metadata = {"uid": job.metadata.uid, "annotations": {EVICTED_BY: record}}
+        copy = json.dumps({"by": _MANAGER, "why": why, "at": now, "applied": before})
+        metadata = {"uid": job.metadata.uid, "annotations": {EVICTED_BY: copy}}
         fields = {"metadata": metadata, "spec": {"suspend": True}}
         try:
             await self._client.apply(TRAINJOBS, job.metadata.key, fields, write)
@@ -173,27 +198,46 @@ class Suspender:
     async def _reconcile(self, key: Key) -> Requeue | None:
         job = self._live.cluster.trainjobs.get(key)
         self._look_at_rest(key, job)
-        if job is None:
-            self._since_s.pop(key, None)
+        groups = self._told(job) if job else []
+        if job is None or not (groups or is_copied(job)):
+            self._cases.pop(key, None)
             return None
-        since_s = self._since_s.setdefault(key, self._client.clock.monotonic_s())
-        waited_s = self._client.clock.monotonic_s() - since_s
-        if EVICTED_BY not in job.metadata.annotations:
-            if waited_s < _FOLLOWS_S:
-                return Requeue.after(_LOOK_S)  # not seen yet, or taken away by its user
-            self._since_s.pop(key, None)
-            return None
+        case, waited_s = self._case_of(job)
+        if case.resumed_s < math.inf:
+            return await self._clear(job, groups)
         if not job.spec.suspend:
-            return await self._give_up(job, "it was told to run while it was to make room")
+            return await self._look_at_running(job, case, waited_s)
+        self._cases[key] = case._replace(was_held=bool(groups))
         jobset = self._live.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
             if waited_s < _FOLLOWS_S:
                 return Requeue.after(_LOOK_S)
             reason = f"its JobSet was not suspended within {_FOLLOWS_S:g} s"
-            self._say(job, "EvictionUndone", f"It goes on, for {reason}")
-            return await self._give_up(job, reason)
-        if self._live.members.placed_of(key) and waited_s < _STUCK_S:
+            if groups:
+                self._say(job, "EvictionUndone", f"It goes on, for {reason}")
+                return await self._give_up(job, reason)
+        elif self._live.members.placed_of(key) and waited_s < _STUCK_S:
             return Requeue.after(_LOOK_S)
+        return await self._resume(job)
+
+    def _told(self, job: TrainJob) -> list[PodGroup]:
+        """Return the PodGroups of a TrainJob that say that it is evicted."""
+        return [it for it in self._live.suspended.groups_of(job) if is_evicted(job, it)]
+
+    def _case_of(self, job: TrainJob) -> tuple[_Case, float]:
+        """Return what is known of a TrainJob, and for how long."""
+        key, uid, now_s = job.metadata.key, job.metadata.uid, self._client.clock.monotonic_s()
+        case = self._cases.get(key)
+        if case is None or case.uid != uid:
+            case = self._cases[key] = _Case(uid, now_s)
+        return case, now_s - case.since_s
+
+    async def _look_at_running(self, job: TrainJob, case: _Case, waited_s: float) -> Requeue | None:
+        """See to records of a TrainJob that runs: it was told to, or was never suspended."""
+        if case.was_held:
+            return await self._give_up(job, "it was told to run while it was to make room")
+        if waited_s < _HALFWAY_S:
+            return Requeue.after(_LOOK_S)  # it is about to be suspended
         return await self._resume(job)
 
     async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
@@ -221,23 +265,44 @@ class Suspender:
 
     async def _resume(self, job: TrainJob) -> Requeue | None:
         """Give up what we own; where its user wants it suspended, it stays so."""
-        key = job.metadata.key
-        request = get(TRAINJOBS, key)
+        key, groups = job.metadata.key, self._told(job)
         try:
-            raw = await self._client.ask(_Raw, request)
-            stays = raw.spec.suspend and _is_wished(raw.metadata)
-            spec = {"spec": {"suspend": True}} if stays and not _is_shared(raw.metadata) else {}
-            fields = {"metadata": {"uid": job.metadata.uid}, **spec}
-            await self._client.apply(TRAINJOBS, key, fields, _OURS)
+            raw = await self._client.ask(_Raw, get(TRAINJOBS, key))
+            has_copy = bool(raw.metadata.annotations.get(EVICTED_BY))
+            is_ours = has_copy and (bool(groups) or _is_ours(raw))
+            stays = raw.spec.suspend and (not is_ours or _is_wished(raw.metadata))
+            if is_ours:
+                spec = {"suspend": True} if stays and not _is_shared(raw.metadata) else {}
+                fields = {"metadata": {"uid": job.metadata.uid}, **({"spec": spec} if spec else {})}
+                await self._client.apply(TRAINJOBS, key, fields, _OURS)
         except NotFound:
+            self._cases.pop(key, None)
             return None
         except (Invalid, Conflict) as error:
             self._log.warning("not resumed", trainjob=str(key), error=str(error))
             return Requeue.SOON
-        self._since_s.pop(key, None)
-        self._log.info("trainjob resumed", trainjob=str(key), stays=stays)
-        if not stays:
+        if is_ours:
+            self._log.info("trainjob resumed", trainjob=str(key), stays=stays)
+        if is_ours and not stays:
             self._say(job, "Resumed", "It is to run again, and waits for its place")
+        case, _ = self._case_of(job)
+        since_s = -math.inf if stays else self._client.clock.monotonic_s()
+        self._cases[key] = case._replace(resumed_s=since_s)
+        return await self._clear(job, groups)
+
+    async def _clear(self, job: TrainJob, groups: Iterable[PodGroup]) -> Requeue | None:
+        """Remove the records when it is seen that a TrainJob is resumed, or that it stays.
+
+        Before that its suspension would look like a wish of its user, and what is kept for its
+        return would be let go.
+        """
+        case, _ = self._case_of(job)
+        passed_s = self._client.clock.monotonic_s() - case.resumed_s
+        if job.spec.suspend and passed_s < _HALFWAY_S:
+            return Requeue.after(_LOOK_S)
+        if not await self._records.remove(groups):
+            return Requeue.SOON
+        self._cases.pop(job.metadata.key, None)
         return None
 
     def _say(self, job: TrainJob, reason: str, message: str) -> None:
@@ -252,13 +317,23 @@ def _is_wished(meta: _Owned) -> bool:
     """Say whether somebody besides us wants it suspended."""
     if _is_shared(meta):
         return True
-    return _asks_for_it(meta.annotations) and not _record(meta.annotations).get("applied", False)
+    return _asks_for_it(meta.annotations) and not _copy(meta.annotations).get("applied", False)
+
+
+def _is_ours(raw: _Raw) -> bool:
+    """Say whether our manager owns the suspension; a user who forges that is resumed."""
+    ours = (it for it in raw.metadata.managed_fields if it.manager == _MANAGER)
+    return raw.spec.suspend and any(_owns_suspension(it) for it in ours)
 
 
 def _is_shared(meta: _Owned) -> bool:
     """Say whether somebody owns the suspension as we do: it stays when we give it up."""
-    others = (it for it in meta.managed_fields if it.manager != _MANAGER and not it.subresource)
-    return any("f:suspend" in it.fields_v1.get("f:spec", {}) for it in others)
+    others = (it for it in meta.managed_fields if it.manager != _MANAGER)
+    return any(_owns_suspension(it) for it in others)
+
+
+def _owns_suspension(managed: _Managed) -> bool:
+    return not managed.subresource and "f:suspend" in managed.fields_v1.get("f:spec", {})
 
 
 def _asks_for_it(annotations: Mapping[str, str]) -> bool:
@@ -271,9 +346,9 @@ def _asks_for_it(annotations: Mapping[str, str]) -> bool:
     return isinstance(spec, dict) and spec.get("suspend") is True
 
 
-def _record(annotations: Mapping[str, str]) -> Mapping[str, Any]:
+def _copy(annotations: Mapping[str, str]) -> Mapping[str, Any]:
     try:
-        record = json.loads(annotations.get(EVICTED_BY, "{}"))
+        found = json.loads(annotations.get(EVICTED_BY, "{}"))
     except ValueError:
         return {}
-    return record if isinstance(record, dict) else {}
+    return found if isinstance(found, dict) else {}

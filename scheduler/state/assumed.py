@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.state.news import OVER
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import RESERVED
+from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 
@@ -39,6 +39,7 @@ class Assumed:
         self._promises: Final[dict[Key, _Deed]] = {}
         self._texts: Final[dict[Key, _Deed]] = {}
         self._evictions: Final[dict[Key, _Deed]] = {}
+        self._records: Final[dict[Key, _Deed]] = {}
 
     def __len__(self) -> int:
         return sum(len(deeds) for deeds in self._all())
@@ -54,6 +55,10 @@ class Assumed:
     def hold(self, group: Key, uid: str, text: str) -> None:
         """Assume that a group holds the slots of this annotation."""
         self._texts[group] = _Deed(uid, text)
+
+    def record(self, group: Key, uid: str, text: str, until_s: float) -> None:
+        """Wait for the record of an eviction that was written to be seen, but no longer."""
+        self._records[group] = _Deed(uid, text, until_s)
 
     def promises(self, pod: Key) -> bool:
         """Say whether a pod is promised a node, and that is not seen yet."""
@@ -98,6 +103,10 @@ class Assumed:
         """Let a group hold what is seen."""
         self._texts.pop(group, None)
 
+    def forget_record(self, group: Key) -> None:
+        """Let a group say of an eviction what is seen."""
+        self._records.pop(group, None)
+
     def forget_eviction(self, pod: Key) -> None:
         """Let a pod stay as it is seen."""
         self._evictions.pop(pod, None)
@@ -109,8 +118,8 @@ class Assumed:
             late.append([key for key, deed in deeds.items() if deed.until_s <= now_s])
             for key in late[-1]:
                 del deeds[key]
-        binds, promises, texts, evictions = late
-        return [*binds, *promises, *evictions], texts
+        binds, promises, texts, evictions, records = late
+        return [*binds, *promises, *evictions], [*dict.fromkeys((*texts, *records))]
 
     def pod(self, key: Key, seen: Pod | None) -> Pod | None:
         """Return a pod with what was done to it; forget what is seen by now."""
@@ -148,22 +157,30 @@ class Assumed:
         return msgspec.structs.replace(seen, metadata=meta)
 
     def group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
-        """Return a group with what it holds; forget what is seen by now."""
-        deed = _standing(self._texts, key, seen.metadata.uid if seen else "")
-        if seen is None or deed is None:
-            return seen
-        meta = seen.metadata
-        if meta.annotations.get(RESERVED, "") == deed.value:
-            if deed.until_s != _NEVER:  # or it is about to become another
-                self.forget_hold(key)
-            return seen
-        annotations = {**meta.annotations, RESERVED: deed.value}
-        return msgspec.structs.replace(
-            seen, metadata=msgspec.structs.replace(meta, annotations=annotations)
-        )
+        """Return a group with what it holds, and what we recorded; forget what is seen by now."""
+        told = _written(self._texts, RESERVED, key, seen)
+        return _written(self._records, EVICTED_BY, key, told)
 
     def _all(self) -> tuple[dict[Key, _Deed], ...]:
-        return self._binds, self._promises, self._texts, self._evictions
+        return self._binds, self._promises, self._texts, self._evictions, self._records
+
+
+def _written(
+    deeds: dict[Key, _Deed], name: str, key: Key, seen: PodGroup | None
+) -> PodGroup | None:
+    """Return a group with the annotation that was written."""
+    deed = _standing(deeds, key, seen.metadata.uid if seen else "")
+    if seen is None or deed is None:
+        return seen
+    meta = seen.metadata
+    if meta.annotations.get(name, "") == deed.value:
+        if deed.until_s != _NEVER:  # or it is about to become another
+            del deeds[key]
+        return seen
+    annotations = {**meta.annotations, name: deed.value}
+    return msgspec.structs.replace(
+        seen, metadata=msgspec.structs.replace(meta, annotations=annotations)
+    )
 
 
 def _standing(deeds: dict[Key, _Deed], key: Key, uid: str) -> _Deed | None:

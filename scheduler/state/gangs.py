@@ -178,7 +178,8 @@ class Gangs:
         key = trainjob_key(jobset)
         job = self._cluster.trainjobs.get(key) if key else None
         is_over = jobset is not None and bool(jobset.status.terminal_state)
-        return Origin(self._now, jobset, runs_again(job) and not is_over if job else None)
+        goes_on = runs_again(job, group) and not is_over if job and group else None
+        return Origin(self._now, jobset, goes_on)
 
     def _number(self) -> int:
         if self._free:

@@ -33,11 +33,11 @@ from scheduler.state.orders import UnitOrders
 from scheduler.state.permits import Permit
 from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
 from scheduler.state.state import State
-from scheduler.state.stays import is_held, refusal, runs_again
+from scheduler.state.stays import is_copied, is_held, refusal, runs_again
+from scheduler.state.suspended import Suspended
 from scheduler.state.terms import Terms, stamp
 from scheduler.state.totals import use_of
 from scheduler.state.unmade import Refusals
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import Pod
@@ -45,6 +45,7 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 from trainer_kai.policy.demand import Amounts
+from trainer_kai.policy.evicted import is_evicted
 
 __all__ = ["Live"]
 
@@ -68,6 +69,7 @@ class Live:
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self.members: Final = Members(self.cluster, self._scheduler_name)
         self.leaving: Final = Leaving(self.cluster, terms)
+        self.suspended: Final = Suspended(self.cluster, self.members)
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.refusals: Final = Refusals(self.cluster, self.members, self._least)
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
@@ -102,6 +104,8 @@ class Live:
             self._groups[key] = seen
         before = self.cluster.pod_groups.get(key)
         self._state.pod_groups.tell(key, shown)
+        self.members.own(key, shown)
+        self._of_record(before, shown)
         if says(before) == says(shown):
             return NOTHING
         if shown is None:
@@ -257,6 +261,15 @@ class Live:
         self.assumed.forget_hold(group)
         self._lay_group(group)
 
+    def record(self, group: PodGroup, text: str | None, until_s: float) -> None:
+        """Take the record of an eviction as written, or as removed."""
+        key = group.metadata.key
+        if text is None:
+            self.assumed.forget_record(key)
+        else:
+            self.assumed.record(key, group.metadata.uid, text, until_s)
+        self._lay_group(key)
+
     def expire(self, now_s: float) -> list[Key]:
         """Forget what was done and is not seen; return of which objects."""
         pods, groups = self.assumed.overdue(now_s)
@@ -279,30 +292,48 @@ class Live:
         """Return what a group lacks; None if it is whole, has not begun, or comes to its end."""
         found = None if self._is_closing(group.namespace) else self.cluster.pod_groups.get(group)
         members = [self.cluster.pods[key] for key in self.members.of(group)]
-        return lack_of(found, members, self._jobset_of(found)) if found else None
+        return lack_of(found, members, self.suspended.jobset_of(found)) if found else None
 
     def _of_trainjob(self, key: Key, before: TrainJob | None, now: TrainJob | None) -> Topics:
         """Return whom a TrainJob helps; of another of its name nothing is known yet."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._state.refused.tell(key, None)
-        has_record = now is not None and EVICTED_BY in now.metadata.annotations
-        if has_record and self.on_record is not None:
-            self.on_record(key)
-        if now is not None and is_held(now):
-            self._go(key)
-        elif before is not None and is_held(before):
-            self._let_stay(self.members.placed_of(key))
-        was, is_ = ((refusal(it), runs_again(it)) if it else (None, True) for it in (before, now))
-        return NOTHING if was == is_ else ANY
+        groups = self.suspended.named(key)
+        if now is not None and (is_copied(now) or any(is_evicted(now, it) for it in groups)):
+            self._tell_of_record(key)
+        for it in groups:
+            self._follow(it, was=_is_held(before, it), is_now=_is_held(now, it))
+        return NOTHING if _says(before, groups) == _says(now, groups) else ANY
+
+    def _of_record(self, before: PodGroup | None, now: PodGroup | None) -> None:
+        """Take note of what a group says of an eviction, if that is another thing than before."""
+        told = [it.metadata.annotations.get(EVICTED_BY) if it else None for it in (before, now)]
+        group = now or before
+        job = self.suspended.trainjob_of(group) if group and told[0] != told[1] else None
+        if group is None or job is None:
+            return
+        self._tell_of_record(job.metadata.key)
+        self._follow(group, was=_is_held(job, before), is_now=_is_held(job, now))
+
+    def _tell_of_record(self, job: Key) -> None:
+        if self.on_record is not None:
+            self.on_record(job)
+
+    def _follow(self, group: PodGroup, *, was: bool, is_now: bool) -> None:
+        """Let the pods of a group be going while it says that its TrainJob is evicted."""
+        if is_now:
+            self._go(group)
+        elif was:
+            self._let_stay(self.members.placed(group.metadata.key))
 
     def _see_off(self) -> None:
         """Let those be going whom we suspended, however long it takes until they are seen to go."""
-        for key in [key for key, job in self.cluster.trainjobs.items() if is_held(job)]:
-            self._go(key)
+        for group in self.suspended.groups():
+            self._go(group)
 
-    def _go(self, job: Key) -> None:
-        """Take the pods of a TrainJob that we suspended for going, until it is resumed."""
-        for key in self.members.placed_of(job) if self.leads else ():
+    def _go(self, group: PodGroup) -> None:
+        """Take the pods of a group whose TrainJob we suspended for going, until it is resumed."""
+        for key in self.members.placed(group.metadata.key) if self.leads else ():
             meta = self.cluster.pods[key].metadata
             if not meta.deletion_timestamp:
                 self.assumed.evict(key, meta.uid, stamp(self._terms().now))
@@ -324,7 +355,7 @@ class Live:
         if self._is_closing(key.namespace):
             return False
         others = (self.cluster.pods.get(other) for other in self.members.of(name) - {key})
-        text = kept_place(lost, filter(None, others), group, self._jobset_of(group))
+        text = kept_place(lost, filter(None, others), group, self.suspended.jobset_of(group))
         if text is None:
             return False
         self._kept[name] = text
@@ -335,15 +366,6 @@ class Live:
         """Say whether a namespace is deleted: nothing is made anew in there."""
         found = self.cluster.namespaces.get(namespace)
         return found is not None and bool(found.metadata.deletion_timestamp)
-
-    def _jobset_of(self, group: PodGroup) -> JobSet | None:
-        meta = group.metadata
-        found = (
-            self.cluster.jobsets.get(Key(meta.namespace, owner.name))
-            for owner in meta.owner_references
-        )
-        uids = {owner.uid for owner in meta.owner_references}
-        return next((it for it in found if it and it.metadata.uid in uids), None)
 
     def use_of(self, group: Key) -> tuple[Amounts, Amounts]:
         """Return what the pods of a group have, and what they ask for: that as well."""
@@ -398,3 +420,12 @@ class Live:
         if pod is not None and not self.members.is_ours(pod):
             return TAKEN if new is not None and new.node else OTHERS
         return ANY
+
+
+def _is_held(job: TrainJob | None, group: PodGroup | None) -> bool:
+    return job is not None and group is not None and is_held(job, group)
+
+
+def _says(job: TrainJob | None, groups: Iterable[PodGroup]) -> object:
+    """Return what of a TrainJob a plan can tell apart; one that is gone keeps nothing back."""
+    return job and refusal(job), [job is None or runs_again(job, it) for it in groups]

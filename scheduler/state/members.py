@@ -1,13 +1,15 @@
-"""Which pods name which group, and which of them we put on nodes."""
+"""Which pods name which group, and which of them we put on nodes; which groups a JobSet owns."""
 
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from scheduler.state.cluster import Cluster
+from scheduler.state.links import Links
 from scheduler.state.news import OVER
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import POD_GROUP
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
 
 __all__ = ["Members", "group_of"]
 
@@ -21,6 +23,7 @@ class Members:
         self._cluster: Final = cluster
         self._scheduler_name: Final = scheduler_name
         self._of: Final[dict[Key, set[Key]]] = {}
+        self._owners: Final[Links[Key, Key]] = Links()
 
     def of(self, group: Key) -> AbstractSet[Key]:
         """Return the pods that name a group."""
@@ -41,6 +44,15 @@ class Members:
         if new is not None:
             self._of.setdefault(new, set()).add(pod)
 
+    def own(self, group: Key, found: PodGroup | None) -> None:
+        """Let a group be owned by whom it names, or be gone."""
+        owners = found.metadata.owner_references if found else ()
+        self._owners.put(group, (Key(group.namespace, owner.name) for owner in owners))
+
+    def groups_of(self, jobset: Key) -> tuple[Key, ...]:
+        """Return the groups that name a JobSet as their owner; it is called like its TrainJob."""
+        return self._owners.of(jobset)
+
     def is_ours(self, pod: Pod) -> bool:
         """Say whether we are to place a pod."""
         return pod.spec.scheduler_name == self._scheduler_name
@@ -56,14 +68,8 @@ class Members:
         )
 
     def placed_of(self, jobset: Key) -> list[Key]:
-        """Return those of all groups of a JobSet; it is called like its TrainJob."""
-        return [
-            pod
-            for key, group in self._cluster.pod_groups.items()
-            if key.namespace == jobset.namespace
-            and any(owner.name == jobset.name for owner in group.metadata.owner_references)
-            for pod in self.placed(key)
-        ]
+        """Return those of all groups of a JobSet."""
+        return [pod for group in self.groups_of(jobset) for pod in self.placed(group)]
 
 
 def group_of(key: Key, pod: Pod | None) -> Key | None:

@@ -1,4 +1,7 @@
-"""What TrainJobs say of who takes from them: why nobody may, and when they saved their work."""
+"""What TrainJobs say of eviction: why they stay where they are, and when they saved their work.
+
+That one is evicted it does not say itself: its PodGroups do, which its user may not write.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,10 +12,12 @@ from scheduler.state.terms import epoch_s
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE, LAST_CHECKPOINT, TRAINJOB_CONTROLLER
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.policy.evicted import is_evicted
 
-__all__ = ["Stays", "is_held", "refusal", "runs_again", "trainjob_key"]
+__all__ = ["Stays", "is_copied", "is_held", "refusal", "runs_again", "trainjob_key"]
 
 _NOBODY: Final = Key("", "")
 _MOVING: Final = "it is on its way to another place"
@@ -59,14 +64,19 @@ def refusal(job: TrainJob) -> str | None:
     return None
 
 
-def runs_again(job: TrainJob) -> bool:
-    """Say whether a TrainJob runs, or was suspended for a moment only."""
-    return not job.spec.suspend or is_held(job)
+def runs_again(job: TrainJob, group: PodGroup) -> bool:
+    """Say whether a TrainJob runs, or was suspended for a moment only, by one of its PodGroups."""
+    return not job.spec.suspend or is_held(job, group)
 
 
-def is_held(job: TrainJob) -> bool:
-    """Say whether a TrainJob is suspended by us."""
-    return job.spec.suspend and EVICTED_BY in job.metadata.annotations
+def is_held(job: TrainJob, group: PodGroup) -> bool:
+    """Say whether a TrainJob is suspended, and one of its PodGroups says that it was evicted."""
+    return job.spec.suspend and is_evicted(job, group)
+
+
+def is_copied(job: TrainJob) -> bool:
+    """Say whether a suspended TrainJob carries a copy of a record: our own, or its user's words."""
+    return job.spec.suspend and bool(job.metadata.annotations.get(EVICTED_BY))
 
 
 def trainjob_key(jobset: JobSet | None) -> Key | None:

@@ -90,6 +90,7 @@ _ABOVE: Final[list[list[Fields]]] = [
     [{**_TRAINJOB, "name": "k", "controller": True}],
 ]
 _MOMENT: Final = "2026-01-05T07:00:00Z"
+_EVICTED: Final = json.dumps({"trainJob": "t", "podGroup": "x"})
 _PLACED: Final = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _MOMENT}
 
 
@@ -113,6 +114,7 @@ def _gangs(draw: st.DrawFn) -> Fields:
         "trainer-kai.dev/reserved": draw(st.sampled_from(_HELD)),
         "kai.scheduler/last-start-timestamp": draw(st.sampled_from(["", "", _MOMENT, "wrong"])),
         "kai.scheduler/last-eviction-timestamp": draw(st.sampled_from(["", _MOMENT])),
+        "trainer-kai.dev/evicted-by": draw(st.sampled_from(["", "", "{", _EVICTED])),
     }
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "j", "uid": "u"}
     meta = {
@@ -174,8 +176,8 @@ def _rest(draw: st.DrawFn) -> Fields:
         return made(kind, draw(st.sampled_from("bc")), spec={"selector": selector}, status=status)
     if kind == "TrainJob":
         labels = draw(st.sampled_from([{}, {"kueue.x-k8s.io/queue-name": "k"}]))
-        notes = draw(st.sampled_from([{}, {"trainer-kai.dev/evicted-by": "{}"}]))
-        meta = {"labels": labels, "annotations": notes}
+        notes = draw(st.sampled_from([{}, {"trainer-kai.dev/evicted-by": _EVICTED}]))
+        meta = {"labels": labels, "annotations": notes, "uid": draw(st.sampled_from("ttw"))}
         spec = {"suspend": draw(st.booleans())}
         return made(kind, draw(st.sampled_from("jk")), meta, spec=spec)
     if kind == "Queue":

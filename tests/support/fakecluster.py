@@ -1,8 +1,9 @@
 """An API server in memory for the scheduler: it stands in for the wire, all above it is real.
 
 It knows as much as a scheduler asks of it: pods are bound once, a patch with another uid than the
-object's is a conflict, and of each change there is news. A test may keep the news back, refuse what
-is asked, and see everything that was written, in order.
+object's is a conflict, what a field manager applied and leaves out later is taken away, unless it
+is another value by then, and of each change there is news. A test may keep the news back, refuse
+what is asked, and see everything that was written, in order.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.request import Request
+from trainer_kai.kube.request import PatchKind, Request
 
 __all__ = ["FakeCluster", "Wrote"]
 
@@ -74,6 +75,7 @@ class FakeCluster:
         self._news: Final[list[tuple[str, str, Fields | None]]] = []
         self._heard: tuple[Live, Cycle | None] | None = None
         self._version = 0
+        self._applied: Final[dict[tuple[str, str, str], Fields]] = {}  # by kind, name and manager
 
     # What becomes of the objects
 
@@ -147,6 +149,11 @@ class FakeCluster:
             raise refusal
         if refusal is not None:
             return _refused(refusal)
+        if request.content_type == PatchKind.APPLY.value and not what.startswith("try"):
+            manager = dict(request.query)["fieldManager"]
+            before = self._applied.get((kind, name, manager), {})
+            self._applied[kind, name, manager] = body
+            body = _given_up(before, body, self._objects.get((kind, name), {}))
         return self._do(kind, name, sub, body, what)
 
     def stream(
@@ -189,9 +196,11 @@ class FakeCluster:
         return _answer(self._objects[kind, name], 200)
 
     def _store(self, kind: str, fields: Fields) -> None:
+        name = fields["metadata"]["name"]
+        if fields == self._objects.get((kind, name)):
+            return  # nothing is new
         self._version += 1
         fields["metadata"]["resourceVersion"] = f"{self._version}"
-        name = fields["metadata"]["name"]
         self._objects[kind, name] = fields
         self._tell(kind, name, fields)
 
@@ -249,6 +258,19 @@ def _merged(old: Any, new: Any) -> Any:
             found.pop(name, None)
         else:
             found[name] = _merged(old.get(name), value)
+    return found
+
+
+def _given_up(before: Any, now: Any, there: Any) -> Any:
+    """Return what is applied; null takes away what was applied before, if that is still there."""
+    if not isinstance(before, dict):
+        return now
+    found = {**now}
+    for name, value in before.items():
+        if isinstance(value, dict):
+            found[name] = _given_up(value, now.get(name, {}), there.get(name, {}))
+        elif name not in now and there.get(name) == value:
+            found[name] = None
     return found
 
 

@@ -310,10 +310,11 @@ _AWAY = {
     for name, minute in (("n", 1), ("l", 2))
 }
 _T = {"apiVersion": "x/v1", "kind": "TrainJob", "name": "j", "uid": "t", "controller": True}
-_MOVED = group("g", subGroups=_SUBS, meta={**_OWNED, "annotations": _said(held=_AWAY)})
+_RECORD = {"trainer-kai.dev/evicted-by": json.dumps({"trainJob": "t", "podGroup": "g"})}
+_MOVED = group("g", subGroups=_SUBS, meta={**_OWNED, "annotations": _said(held=_AWAY) | _RECORD})
 _OF_MOVED: list[Change] = [
     made("JobSet", "j", {"uid": "u", "ownerReferences": [_T]}, spec={"suspend": True}),
-    made("TrainJob", "j", {"annotations": {"trainer-kai.dev/evicted-by": "{}"}}),
+    made("TrainJob", "j", {"uid": "t"}, spec={"suspend": True}),
 ]
 
 _MOVES: Final = [
@@ -324,7 +325,7 @@ _MOVES: Final = [
     Turn(
         "its user suspends who moves",
         [*_OF_MOVED, _MOVED],
-        [made("TrainJob", "j", spec={"suspend": True})],
+        [group("g", subGroups=_SUBS, meta={**_OWNED, "annotations": _said(held=_AWAY)})],
     ),
 ]
 

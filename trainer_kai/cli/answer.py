@@ -124,7 +124,7 @@ def _suspended(found: Found) -> Reason | None:
         return None
     since = _condition(job.status.conditions, "Suspended")
     last = since.last_transition_time or "" if since else ""
-    return Reason(Title.SUSPENDED, why_suspended(job), last)
+    return Reason(Title.SUSPENDED, why_suspended(job, found.groups), last)
 
 
 def _of_all(found: Found, plan: Preview | None, parts: tuple[Part, ...]) -> Reason | None:

@@ -108,7 +108,7 @@ def suspended(cluster: Cluster) -> dict[Key, str]:
         name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
         job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
         if job is not None and job.spec.suspend:
-            found[key] = f"it is suspended: {why_suspended(job)}"
+            found[key] = f"it is suspended: {why_suspended(job, (group,))}"
         elif jobset is not None and jobset.spec.suspend:
             found[key] = "its JobSet is suspended"
     return found

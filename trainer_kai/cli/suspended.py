@@ -1,32 +1,30 @@
-"""Who holds a TrainJob back, and what it waits for, as far as it tells by itself. Pure."""
+"""What holds a TrainJob back, and what it waits for, as it and its PodGroups tell it. Pure."""
 
+from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.policy.evicted import why_evicted
 
 __all__ = ["why_suspended"]
 
-_RESUMED: Final = "It goes on by itself, unless somebody else has suspended it, too"
+_RESUMED: Final = "It goes on by itself, unless its user has suspended it, too"
+_FORGED: Final = (
+    f"no PodGroup of it says that it was evicted: its annotation {EVICTED_BY} is not the"
+    " scheduler's, or out of date. It goes on when spec.suspend is false"
+)
 
 
-def why_suspended(job: TrainJob) -> str:
-    """Say who has suspended a TrainJob that is."""
+def why_suspended(job: TrainJob, groups: Iterable[PodGroup]) -> str:
+    """Say why a TrainJob is suspended that is; *groups* are its own, perhaps with others."""
     kueue = job.metadata.labels.get(KUEUE_QUEUE)
-    evicted = job.metadata.annotations.get(EVICTED_BY)
+    evicted = next(filter(None, (why_evicted(job, group) for group in groups)), "")
     if evicted:
-        return f"it was taken off its nodes: {_why_evicted(evicted)}. {_RESUMED}"
+        return f"it was taken off its nodes: {evicted}. {_RESUMED}"
     if kueue:
         return f"Kueue has not admitted it (queue {kueue}). It goes on when Kueue does"
+    if job.metadata.annotations.get(EVICTED_BY):
+        return _FORGED
     return "somebody has suspended it. It goes on when spec.suspend is false"
-
-
-def _why_evicted(record: str) -> str:
-    """Return why, out of what the scheduler notes on a TrainJob; else the note."""
-    try:
-        told = msgspec.json.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return record
-    return str(told["why"]) if isinstance(told, dict) and told.get("why") else record

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from trainer_kai.api.names import (
     ANTICIPATED,
     CONSOLIDATION,
+    EVICTED_BY,
     LAST_CHECKPOINT,
     LAST_START,
     MEMBERS,
@@ -41,7 +42,7 @@ TRAINJOBS: Final = Names((QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, LAST_C
 QUEUES: Final = Names((NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION))
 GROUPS: Final = Names(
     (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),
-    (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, STAGE, MEMBERS),
+    (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),
 )
 _SLIP: Final = 2
 _MOST: Final = 200  # of labels, and of annotations; others may have thousands

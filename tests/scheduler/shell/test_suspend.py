@@ -14,7 +14,9 @@ from tests.support.apiserver import Run, told
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.decode import encode as to_bytes
+from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.events import EventApi, EventSettings, Recorder
 from trainer_kai.log import logger
@@ -24,6 +26,7 @@ _KEY = Key("ns", "job")
 _RECORD = "trainer-kai.dev/evicted-by"
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _ASKS = json.dumps({"spec": {"suspend": True}})
+_OURS = "trainer-kai-eviction"
 
 
 def owner(manager: str) -> dict[str, Any]:
@@ -31,60 +34,117 @@ def owner(manager: str) -> dict[str, Any]:
     return {"manager": manager, "fieldsV1": {"f:spec": {"f:suspend": {}}}}
 
 
-def trainjob(*, suspend: bool, record: str, others: list[str], applied: str) -> dict[str, Any]:
-    """Return a TrainJob that carries our record."""
-    annotations = {_RECORD: record, **({_APPLIED: applied} if applied else {})}
-    managed = [owner(it) for it in ["trainer-kai-eviction", *others]]
-    metadata = {"name": "job", "namespace": "ns", "uid": "u", "annotations": annotations}
-    return {
-        "metadata": {**metadata, "managedFields": managed},
-        "spec": {"runtimeRef": {"name": "r"}, "suspend": suspend},
-    }
-
-
 def job(
-    *, suspend: bool = True, others: tuple[str, ...] = (), applied: str = "", before: bool = False
+    *managers: str,
+    suspend: bool = True,
+    applied: str = "",
+    before: bool = False,
+    copy: str | None = "",
 ) -> dict[str, Any]:
-    """Say of one what matters."""
-    record = json.dumps({"applied": before})
-    return trainjob(suspend=suspend, record=record, others=[*others], applied=applied)
+    """Return a TrainJob that was evicted, and the owners of its suspension; its copy is ours."""
+    copy = json.dumps({"applied": before}) if copy == "" else copy
+    notes = {_RECORD: copy, _APPLIED: applied}
+    metadata = {
+        "name": "job",
+        "namespace": "ns",
+        "uid": "u",
+        "annotations": {name: text for name, text in notes.items() if text},
+        "managedFields": [owner(it) for it in managers],
+    }
+    return {"metadata": metadata, "spec": {"runtimeRef": {"name": "r"}, "suspend": suspend}}
+
+
+def known(fields: dict[str, Any], *, recorded: bool) -> Live:
+    """Return what a scheduler knows of a TrainJob, its JobSet and its PodGroup."""
+    live = Live(lambda: Terms(now=0))
+    above = {"kind": "TrainJob", "name": "job", "uid": "u", "controller": True}
+    whose = {"kind": "JobSet", "name": "job", "uid": "s"}
+    record = json.dumps({"trainJob": "u", "podGroup": "g"})
+    jobset = {"name": "job", "namespace": "ns", "uid": "s", "ownerReferences": [above]}
+    notes = {_RECORD: record} if recorded else {}
+    group = {"name": "pg", "namespace": "ns", "uid": "g", "ownerReferences": [whose]} | {
+        "annotations": notes
+    }
+    live.put(live.cluster.trainjobs, _KEY, decode(TrainJob, to_bytes(fields)))
+    suspended = to_bytes({"metadata": jobset, "spec": {"suspend": True}})
+    live.put(live.cluster.jobsets, _KEY, decode(JobSet, suspended))
+    live.group(Key("ns", "pg"), decode(PodGroup, to_bytes({"metadata": group})))
+    return live
+
+
+async def asked(fields: dict[str, Any], *, recorded: bool) -> list[Any]:
+    """Return what a scheduler that begins to lead writes of it, in order."""
+    run = Run(told(fields))
+    log, metrics = logger("test"), Metrics()
+    live = known(fields, recorded=recorded)
+    recorder = Recorder(EventApi(run.client), EventSettings("t", "t"), run.clock, log)
+    suspender = Suspender(run.client, live, recorder, lambda _: None, metrics, log)
+    task = asyncio.create_task(suspender.run())
+    await run.clock.advance(9.5)
+    early = len(run.transport.asked)
+    await run.clock.advance(5)
+    task.cancel()
+    assert fields["spec"]["suspend"] or not early  # it may be about to be suspended
+    patches = (it for it in run.transport.asked if it.method == "PATCH")
+    return [json.loads(it.body or b"{}") for it in patches]
 
 
 CASES: list[Case[dict[str, Any], dict[str, Any]]] = [
-    Case("nobody else wants it suspended", job(), {}),
-    Case("somebody owns the suspension too: it stays without us", job(others=("kubectl",)), {}),
-    Case("its user wants it to run", job(suspend=False, others=("kubectl",)), {}),
-    Case("the manifest asks for it since", job(applied=_ASKS), {"suspend": True}),
+    Case("only we want it suspended", job(_OURS), {}),
+    Case("its user owns the suspension too: it stays without us", job(_OURS, "kubectl"), {}),
+    Case("its user wants it to run", job(_OURS, "kubectl", suspend=False), {}),
+    Case("the manifest asks for it since", job(_OURS, applied=_ASKS), {"suspend": True}),
     Case("the manifest asked for it before, and it ran", job(applied=_ASKS, before=True), {}),
-    Case("what was applied cannot be read", job(applied="{"), {}),
+    Case("what was applied cannot be read", job(_OURS, applied="{"), {}),
+    Case("the copy cannot be read", job(_OURS, copy="{"), {}),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 async def test_what_is_applied_at_the_end(case: Case[dict[str, Any], dict[str, Any]]) -> None:
-    """Under our own manager: what is not in it is given up."""
-    run = Run(told(case.given))
-    log, metrics = logger("test"), Metrics()
-    live = Live(lambda: Terms(now=0))
-    found = decode(TrainJob, to_bytes(case.given))
-    live.put(live.cluster.trainjobs, _KEY, found)
-    recorder = Recorder(EventApi(run.client), EventSettings("t", "t"), run.clock, log)
-    suspender = Suspender(run.client, live, recorder, lambda _: None, metrics, log)
-    task = asyncio.create_task(suspender.run())
-    await run.clock.advance(1)
-    task.cancel()
+    """Under our own manager: what is not in it is given up. Then the record goes."""
+    applied, removed = await asked(case.given, recorded=True)
 
-    applied = [json.loads(it.body or b"{}") for it in run.transport.asked if it.method == "PATCH"]
-    assert [it.get("spec", {}) for it in applied] == [case.want]
-    assert applied[0]["metadata"]["uid"] == "u"
+    assert applied.get("spec", {}) == case.want
+    assert applied["metadata"]["uid"] == "u"
+    assert removed == {"metadata": {"uid": "g", "annotations": {_RECORD: None}}}
+
+
+async def test_a_copy_that_was_taken_away_is_a_wish() -> None:
+    """It stays suspended, and only the record goes."""
+    (removed,) = await asked(job(_OURS, copy=None), recorded=True)
+
+    assert removed == {"metadata": {"uid": "g", "annotations": {_RECORD: None}}}
+
+
+# a TrainJob with a copy that no PodGroup knows of -> whether it is resumed
+UNRECORDED: list[Case[dict[str, Any], bool]] = [
+    Case("an older version has suspended it", job(_OURS), True),
+    Case("its user has, and wrote the copy", job("kubectl"), False),
+    Case("its user runs it, and wrote the copy", job(_OURS, suspend=False), False),
+]
+
+
+@pytest.mark.parametrize("case", UNRECORDED, ids=ids)
+async def test_a_copy_alone_resumes_what_our_manager_suspended(
+    case: Case[dict[str, Any], bool],
+) -> None:
+    """A user who suspends under our manager's name gets the TrainJob resumed, and nothing else."""
+    applied = await asked(case.given, recorded=False)
+
+    assert [it.get("spec", {}) for it in applied] == ([{}] if case.want else [])
 
 
 def test_who_is_nobodys_victim() -> None:
     """Others suspend and resume these."""
-    kueue = job()
+    kueue = job(_OURS)
     kueue["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
-    managed = job()
+    managed = job(_OURS)
     managed["spec"]["managedBy"] = "else.example/controller"
-    for given, words in ((kueue, "Kueue"), (managed, "else.example/controller"), (job(), None)):
+    for given, words in (
+        (kueue, "Kueue"),
+        (managed, "else.example/controller"),
+        (job(_OURS), None),
+    ):
         said = refusal(decode(TrainJob, to_bytes(given)))
         assert (said is None) if words is None else words in (said or "")

@@ -44,14 +44,12 @@ LIKE: Fields = {
     "requests": {"nvidia.com/gpu": "1"},
 }
 GOING: Fields = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
-RECORD = {"annotations": {"trainer-kai.dev/evicted-by": "{}"}}
+RECORD: Fields = {"trainer-kai.dev/evicted-by": json.dumps({"trainJob": "t", "podGroup": "g"})}
 
 
-def trainjob(meta: Fields | None = None, *, suspend: bool = True) -> Fields:
-    """Return the TrainJob, suspended by us."""
-    return made("TrainJob", "j", {"uid": "t", **(RECORD if meta is None else meta)}) | {
-        "spec": {"suspend": suspend}
-    }
+def trainjob(*, suspend: bool = True, uid: str = "t") -> Fields:
+    """Return the TrainJob, suspended; its group says by whom."""
+    return made("TrainJob", "j", {"uid": uid}, spec={"suspend": suspend})
 
 
 def jobset(status: str = "", *, suspend: bool = True) -> Fields:
@@ -62,11 +60,14 @@ def jobset(status: str = "", *, suspend: bool = True) -> Fields:
     return made("JobSet", "j", meta, spec=spec, status=state)
 
 
-def moved(until: str = "2026-01-05T08:05:00Z", *, like: Fields | None = LIKE) -> Fields:
-    """Return its group, with two slots on the node "n"."""
+def moved(
+    until: str = "2026-01-05T08:05:00Z", *, like: Fields | None = LIKE, record: Fields = RECORD
+) -> Fields:
+    """Return its group, with two slots on the node "n"; it says that we have suspended it."""
     held = {"nodes": {"n": 2}, "cause": "move", "until": until, "like": like}
     text = json.dumps({LEAF: {name: it for name, it in held.items() if it}})
-    meta = {"ownerReferences": [JOBSET], "annotations": {"trainer-kai.dev/reserved": text}}
+    notes = {"trainer-kai.dev/reserved": text, **record}
+    meta = {"ownerReferences": [JOBSET], "annotations": notes}
     return group("g", meta=meta, subGroups=[{"name": LEAF, "minMember": 2}])
 
 
@@ -89,11 +90,12 @@ def known(*objects: Fields) -> Encoded:
 HELD: list[Case[list[Fields], int]] = [
     Case("while its pods are going", [*pods(meta=GOING, node="n")], 2),
     Case("when they are gone", [], 2),
-    Case("when it is resumed", [trainjob({}, suspend=False)], 2),
-    Case("when its JobSet is as well", [trainjob({}, suspend=False), jobset(suspend=False)], 2),
-    Case("while some are back", [trainjob({}, suspend=False), jobset(suspend=False), *pods(1)], 2),
-    Case("until all are there", [trainjob({}, suspend=False), *pods(node="n")], 0),
-    Case("not if its user suspends it", [trainjob({})], 0),
+    Case("when it is resumed", [trainjob(suspend=False)], 2),
+    Case("when its JobSet is as well", [trainjob(suspend=False), jobset(suspend=False)], 2),
+    Case("while some are back", [trainjob(suspend=False), jobset(suspend=False), *pods(1)], 2),
+    Case("until all are there", [trainjob(suspend=False), *pods(node="n")], 0),
+    Case("not if its user suspends it", [moved(record={})], 0),
+    Case("nor if another one of its name is suspended", [trainjob(uid="another")], 0),
     Case("nor if it is over", [jobset("Completed")], 0),
     Case("nor longer than it was to be", [moved("2026-01-05T08:00:00Z")], 0),
     Case("nor until nobody knows when", [moved("soon")], 0),
@@ -135,9 +137,9 @@ def test_it_is_brought_up_to_date() -> None:
         state.check(now)
 
     tell(node("n"), queue(), moved(), trainjob(), jobset())
-    tell(trainjob({}))
-    tell(trainjob())
-    tell(trainjob({}, suspend=False))
+    tell(moved(record={}))
+    tell(moved())
+    tell(trainjob(suspend=False))
     tell(jobset(suspend=False), *pods(1))
     tell(*pods(2, node="n"))
     state.pods.tell(Key("ns", "g0"), None)
@@ -162,7 +164,7 @@ def test_each_leaf_is_awaited_for_as_long_as_it_says() -> None:
         }
         for name, minute in (("n", 1), ("m", 2))
     }
-    notes = {"trainer-kai.dev/reserved": json.dumps(leaves)}
+    notes = {"trainer-kai.dev/reserved": json.dumps(leaves), **RECORD}
     subs = [{"name": name, "minMember": 1} for name in leaves]
     both = group("g", meta={"ownerReferences": [JOBSET], "annotations": notes}, subGroups=subs)
     for fields in (node("n"), queue(), both, trainjob(), jobset()):
@@ -238,7 +240,7 @@ def test_who_may_be_moved(case: Case[tuple[str | None, str | None], tuple[bool, 
     )
     objects = [node("n"), queue("q", meta=own, parentQueue="top"), queue("top", meta=above)]
     owned = group("g", meta={"ownerReferences": [JOBSET]}, subGroups=[{"name": LEAF}])
-    objects += [jobset(suspend=False), trainjob({}, suspend=False), owned, *pods(node="n")]
+    objects += [jobset(suspend=False), trainjob(suspend=False), owned, *pods(node="n")]
     objects += [group("h", minMember=1), pod("h0", "h", node="n")]
 
     live = encode(cluster(*objects), Terms(now=NOW, moves_unasked=False))
@@ -257,7 +259,7 @@ def test_what_is_left_is_still_known() -> None:
     subs = [{"name": LEAF, "minMember": 1}, {"name": other, "minMember": 1}]
     both = group("g", meta={"ownerReferences": [JOBSET], "annotations": notes}, subGroups=subs)
     back = jobset_pod("g0", "g", node="n")
-    found = known(both, jobset(suspend=False), trainjob({}, suspend=False), back)
+    found = known(both, jobset(suspend=False), trainjob(suspend=False), back)
 
     (text,) = read_orders(found, plan(found.snapshot, choose(Choice()))).reserved.values()
 
@@ -267,7 +269,11 @@ def test_what_is_left_is_still_known() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [[trainjob({})], [trainjob({}), *pods(meta=GOING, node="n")], [jobset("Completed")]],
+    [
+        [moved(record={})],
+        [moved(record={}), *pods(meta=GOING, node="n")],
+        [jobset("Completed")],
+    ],
     ids=["its user suspends it", "while its pods are going", "it is over"],
 )
 def test_what_nobody_comes_back_to_is_let_go_for_good(given: list[Fields]) -> None:

@@ -1,11 +1,12 @@
 """From whom nobody may take anything, and why (rule 36); and when it saved its work (33a)."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from scheduler.core.model import Unit
+from scheduler.core.model import Kind, Unit
 from scheduler.state.live import Live
 from scheduler.state.news import ANY, NOTHING
 from scheduler.state.terms import Terms
@@ -19,10 +20,14 @@ from tests.support.clusters import (
     jobset_pod,
     made,
     node,
+    queue,
     unit_of,
 )
 from trainer_kai.api.meta import Key
 
+Fields = dict[str, Any]
+
+_RECORD = "trainer-kai.dev/evicted-by"
 _KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "lent"}}
 _BY_KUEUE = "Kueue suspends and resumes it"
 _OURS = {"managedBy": "trainer.kubeflow.org/trainjob-controller"}
@@ -37,6 +42,14 @@ def jobset(kind: str = "TrainJob") -> dict[str, Any]:
     """Return a JobSet that somebody owns."""
     owner = {"apiVersion": "x/v1", "kind": kind, "name": "j", "uid": "t", "controller": True}
     return made("JobSet", "j", {"uid": "u", "ownerReferences": [owner]}, spec={})
+
+
+def recorded(told: Fields | str | None) -> Fields:
+    """Return the group, that says of an eviction what is given."""
+    text = told if isinstance(told, str) else json.dumps(told)
+    notes = {} if told is None else {_RECORD: text}
+    meta = {"ownerReferences": [JOBSET], "annotations": notes}
+    return group("g", meta=meta, subGroups=[{"name": "n-replica-0", "minMember": 1}])
 
 
 def running(*others: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -116,7 +129,7 @@ class House:
 
     def __init__(self) -> None:
         self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
-        for fields in running(jobset()):
+        for fields in running(jobset(), queue()):
             self.tell(fields)
 
     def tell(self, fields: dict[str, Any], *, is_gone: bool = False) -> Any:
@@ -126,6 +139,15 @@ class House:
             return (self.live.pod if shelf == "pods" else self.live.group)(key, one)
         name = key if isinstance(key, Key) else Key("", key)
         return self.live.put(getattr(self.live.cluster, shelf), name, None if is_gone else one)
+
+    @property
+    def is_going(self) -> bool:
+        """Say whether the pod counts as leaving, so that it is charged to no queue."""
+        found = self.live.snapshot()
+        self.live.check()
+        releasing = bool(found.snapshot.nodes.releasing[0, Kind.GPU])
+        assert releasing == (not found.snapshot.queues.allocated[0, Kind.GPU])
+        return releasing
 
     @property
     def unit(self) -> Unit:
@@ -169,10 +191,75 @@ def test_what_cannot_be_suspended_stays() -> None:
     assert house.live.cluster.refused == {}
 
 
-def test_our_record_is_heard_of() -> None:
-    """Whoever leads sees to it."""
+_TRUE: Fields = {"trainJob": "t", "podGroup": "g"}
+# what the group says, whether its TrainJob is suspended -> whether its pod counts as going
+RECORDS: list[Case[tuple[Fields | None, bool], bool]] = [
+    Case("it is suspended by us", (_TRUE, True), True),
+    Case("it is about to be", (_TRUE, False), False),
+    Case("its user suspends it", (None, True), False),
+    Case("another TrainJob of its name was", ({**_TRUE, "trainJob": "s"}, True), False),
+    Case("another PodGroup of this name said so", ({**_TRUE, "podGroup": "f"}, True), False),
+    Case("it was made so, and knew no uid", ({"trainJob": "", "podGroup": ""}, True), False),
+    Case("what an older version wrote on TrainJobs", ({"by": "trainer-kai-eviction"}, True), False),
+]
+
+
+@pytest.mark.parametrize("order", ["group first", "TrainJob first"])
+@pytest.mark.parametrize("case", RECORDS, ids=ids)
+def test_who_is_suspended_by_us(case: Case[tuple[Fields | None, bool], bool], order: str) -> None:
+    """Its PodGroup says so, by the uids of both; whatever the TrainJob says of itself."""
     house, heard = House(), list[Key]()
+    house.live.lead()
     house.live.on_record = heard.append
+    told, suspend = case.given
     house.tell(trainjob())
-    house.tell(trainjob({"annotations": {"trainer-kai.dev/evicted-by": "{}"}}))
-    assert heard == [Key("ns", "j")]
+    both = [
+        recorded(told),
+        trainjob({"annotations": {_RECORD: json.dumps(_TRUE)}}, suspend=suspend),
+    ]
+    for fields in both if order == "group first" else reversed(both):
+        house.tell(fields)
+
+    assert house.is_going == case.want
+    assert (Key("ns", "j") in heard) == (told is not None or suspend)
+    house.tell(recorded(None))
+    house.tell(trainjob())
+    assert not house.is_going
+
+
+def test_what_cannot_be_read_is_no_record() -> None:
+    """Whatever stands there."""
+    house = House()
+    house.live.lead()
+    house.tell(trainjob(suspend=True))
+    for text in ("", "{", "[]", "1", '"t"', '{"trainJob": 1}', "[" * 5000):
+        house.tell(recorded(text))
+        assert not house.is_going
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_record_counts_before_it_is_seen(*, is_seen: bool) -> None:
+    """It was written before the suspension, of which the watch may be quicker; but not for ever."""
+    house = House()
+    house.live.lead()
+    house.tell(trainjob())
+    house.live.record(decoded(recorded(None))[2], json.dumps(_TRUE), until_s=15)
+    house.tell(trainjob(suspend=True))
+    going = [house.is_going]
+    if is_seen:
+        house.tell(recorded(_TRUE))
+        going.append(house.is_going)
+    assert house.live.expire(15) == ([] if is_seen else [Key("ns", "g")])
+    house.tell(recorded(None))
+
+    assert (*going, house.is_going) == (True,) * len(going) + (False,)
+
+
+def test_the_next_leader_sees_it_off() -> None:
+    """It was suspended before, and its pods are still there."""
+    house = House()
+    house.tell(recorded(_TRUE))
+    house.tell(trainjob(suspend=True))
+    assert not house.is_going
+    house.live.lead()
+    assert house.is_going

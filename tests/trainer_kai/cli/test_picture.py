@@ -136,12 +136,18 @@ def test_a_group_without_a_verdict_says_what_it_waits_for() -> None:
     assert "it has no pods" in lines
 
 
-_RECORD = json.dumps({"by": "us", "why": "default/b gets its room", "at": NOW})
-_OF_JOB = {"name": "pg-job", "namespace": "default", "labels": {JOBSET_NAME: "job"}}
+_TOLD = {"trainJob": "job", "podGroup": "pg-job", "why": "default/b gets its room", "at": NOW}
+_RECORD = {"trainer-kai.dev/evicted-by": json.dumps(_TOLD)}
+_OF_JOB = {
+    "name": "pg-job",
+    "namespace": "default",
+    "uid": "pg-job",
+    "labels": {JOBSET_NAME: "job"},
+}
 _HELD: list[Case[dict[str, Any], str]] = [
     Case(
         "by us",
-        {"annotations": {"trainer-kai.dev/evicted-by": _RECORD}},
+        {"annotations": _RECORD},
         "it was taken off its nodes: default/b gets its room. It goes on by itself",
     ),
     Case(
@@ -157,13 +163,14 @@ _HELD: list[Case[dict[str, Any], str]] = [
 def test_who_holds_a_trainjob_back_is_told(case: Case[dict[str, Any], str]) -> None:
     """Of its group, which has no pods."""
     job = trainjob("job", "torch")
-    job["metadata"] |= case.given
+    job["metadata"] |= {"uid": "job", **case.given}
     job["spec"]["suspend"] = True
+    owned = {**group("pg-job"), "metadata": {**_OF_JOB, **case.given, "labels": _OF_JOB["labels"]}}
 
-    text = drawn(queue("team-a"), node("n"), {**group("pg-job"), "metadata": _OF_JOB}, job)
+    text = drawn(queue("team-a"), node("n"), owned, job)
 
     others = [group(f"other-{i}") for i in range(60)]
-    many = drawn(queue("team-a"), {**group("pg-job"), "metadata": _OF_JOB}, job, *others)
+    many = drawn(queue("team-a"), owned, job, *others)
     assert "default/pg-job " in many
     told = " ".join(text.split())
     assert f"default/pg-job team-a 0 0 - it is suspended: {case.want}" in told

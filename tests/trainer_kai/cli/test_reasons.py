@@ -1,5 +1,6 @@
 """Why a TrainJob waits: one reason, with numbers, and what would change it."""
 
+import json
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -18,7 +19,8 @@ Told: TypeAlias = tuple[str, ...]
 GROUP: Final = f"pg-job-{UID}"
 NODE: Final = {"nodeName": "node-1"}
 PAUSED = "scheduler paused: another scheduler holds Lease kai-scheduler/kai-scheduler (holder x)"
-RESUMED = "It goes on by itself, unless somebody else has suspended it, too"
+RESUMED = "It goes on by itself, unless its user has suspended it, too"
+_RECORD = "trainer-kai.dev/evicted-by"
 
 
 def by_another(scene: Scene) -> None:
@@ -52,14 +54,18 @@ def started_again(scene: Scene) -> None:
     scene.said(*ROOM)
 
 
-def evicted(record: str) -> Change:
-    """Return a change: it is suspended by us, with a record of that."""
+def evicted(scene: Scene) -> None:
+    """Have it suspended by us, as its group says."""
+    told = {"trainJob": "uid-job", "podGroup": "uid-pg", "why": "pods are lost"}
+    scene.groups[""]["metadata"]["uid"] = "uid-pg"
+    scene.groups[""]["metadata"]["annotations"] |= {_RECORD: json.dumps(told)}
+    scene.change(suspend=True)
 
-    def change(scene: Scene) -> None:
-        scene.trainjob["metadata"]["annotations"] = {"trainer-kai.dev/evicted-by": record}
-        scene.change(suspend=True)
 
-    return change
+def forged(scene: Scene) -> None:
+    """Have it suspended by its user, with the annotation that we write."""
+    scene.trainjob["metadata"]["annotations"] = {_RECORD: '{"why": "pods are lost"}'}
+    scene.change(suspend=True)
 
 
 def not_resumed(scene: Scene) -> None:
@@ -195,13 +201,19 @@ CASES: Final[list[Case[Change, Told]]] = [
     ),
     Case(
         "it was evicted",
-        evicted('{"by": "trainer-kai", "why": "pods are lost", "at": "2026"}'),
+        evicted,
         (State.SUSPENDED, f"Suspended: it was taken off its nodes: pods are lost. {RESUMED}"),
     ),
     Case(
-        "it was evicted by somebody who writes it otherwise",
-        evicted("[1]"),
-        (State.SUSPENDED, f"Suspended: it was taken off its nodes: [1]. {RESUMED}"),
+        "only it says itself that it was evicted",
+        forged,
+        (
+            State.SUSPENDED,
+            (
+                f"Suspended: no PodGroup of it says that it was evicted: its annotation {_RECORD} "
+                "is not the scheduler's, or out of date. It goes on when spec.suspend is false"
+            ),
+        ),
     ),
     Case(
         "Kueue holds it",

@@ -1,0 +1,75 @@
+"""The records of an eviction: written on the PodGroups of a TrainJob before it is suspended.
+
+A TrainJob is suspended only after all were written; a record without a suspension is taken away
+again by `suspend`, also after a restart. Each write names the uid of its PodGroup; one that is
+gone, or another by now, needs no record. What was written counts before a watch tells it: the watch
+of TrainJobs may be quicker, and a suspension without a record is its user's.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.carry import FIELD_MANAGER
+from scheduler.state.live import Live
+from trainer_kai.api.names import EVICTED_BY
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import PODGROUPS
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import ApiError, Conflict, NotFound
+from trainer_kai.kube.request import Write
+from trainer_kai.policy.evicted import eviction_record
+
+__all__ = ["Records"]
+
+_WIDTH: Final = 16  # writes under way
+_SEEN_S: Final = 15.0  # until a watch must have told what was written
+_WRITE: Final = Write(field_manager=FIELD_MANAGER)
+_TRY: Final = Write(field_manager=FIELD_MANAGER, dry_run=True)
+
+
+class Records:
+    """What is written on PodGroups."""
+
+    def __init__(self, client: Client, live: Live, log: FilteringBoundLogger) -> None:
+        self._client = client
+        self._live = live
+        self._log = log
+        self._room = asyncio.Semaphore(_WIDTH)
+
+    async def write(
+        self, job: TrainJob, groups: Iterable[PodGroup], why: str, *, is_dry: bool = False
+    ) -> str | None:
+        """Write on each PodGroup that its TrainJob is evicted; return why one cannot be told."""
+        at = self._client.clock.now().isoformat(timespec="seconds")
+        texts = [(group, eviction_record(job, group, why, at)) for group in groups]
+        return await self._all(texts, _TRY if is_dry else _WRITE)
+
+    async def remove(self, groups: Iterable[PodGroup]) -> bool:
+        """Take the records away; say whether they are."""
+        reason = await self._all([(group, None) for group in groups], _WRITE)
+        if reason is not None:
+            self._log.warning("record of an eviction not removed", reason=reason)
+        return reason is None
+
+    async def _all(self, texts: Iterable[tuple[PodGroup, str | None]], write: Write) -> str | None:
+        async with asyncio.TaskGroup() as tasks:
+            found = [tasks.create_task(self._one(*it, write)) for it in texts]
+        return next(filter(None, (task.result() for task in found)), None)
+
+    async def _one(self, group: PodGroup, text: str | None, write: Write) -> str | None:
+        meta = group.metadata
+        fields = {"metadata": {"uid": meta.uid, "annotations": {EVICTED_BY: text}}}
+        try:
+            async with self._room:
+                await self._client.merge(PODGROUPS, meta.key, fields, write)
+        except (NotFound, Conflict):
+            return None
+        except ApiError as error:
+            return f"PodGroup {meta.key} cannot be told that it is evicted: {error}"
+        if not write.dry_run:
+            self._live.record(group, text, self._client.clock.monotonic_s() + _SEEN_S)
+        return None
