@@ -22,7 +22,14 @@ from e2e.cluster.resources import (
     Resource,
 )
 from e2e.doctor.clinic import Clinic
-from e2e.front.install import CLUSTER_ROLES, PODGROUPS, PRIORITY_CLASSES, QUEUES
+from e2e.front.install import (
+    CLUSTER_ROLES,
+    PODGROUPS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RULE_BINDINGS,
+    RULES,
+)
 from e2e.front.processes import NAMESPACE
 from e2e.manifests.test_runtime_field import PATCH, runtime
 from tests.support.papers import make
@@ -151,6 +158,31 @@ async def another_kai(clinic: Clinic) -> AsyncIterator[None]:
     async with clinic.beside(LEASES, lease):
         yield
     await clinic.until_led()
+
+
+@asynccontextmanager
+async def no_policy(clinic: Clinic) -> AsyncIterator[None]:
+    """Let records of evictions be written by all users."""
+    async with clinic.without(RULES, None, "trainer-kai-podgroups"):
+        yield
+
+
+@asynccontextmanager
+async def no_binding(clinic: Clinic) -> AsyncIterator[None]:
+    """Let a policy be bound to nothing."""
+    async with clinic.without(RULE_BINDINGS, None, "trainer-kai-jobsets"):
+        yield
+
+
+@asynccontextmanager
+async def a_policy_that_only_warns(clinic: Clinic) -> AsyncIterator[None]:
+    """Let a policy refuse nothing."""
+
+    def warn(binding: Any) -> None:
+        binding["spec"]["validationActions"] = ["Warn"]
+
+    async with clinic.changed(RULE_BINDINGS, "trainer-kai-trainjobs", warn):
+        yield
 
 
 @asynccontextmanager
@@ -285,6 +317,18 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
     "no default queue": (
         no_default_queue,
         {"default queue": ("fault", "queue default-queue does not exist")},
+    ),
+    "a policy is missing": (
+        no_policy,
+        {"policies": ("fault", "no ValidatingAdmissionPolicy trainer-kai-podgroups: others may")},
+    ),
+    "a policy is bound to nothing": (
+        no_binding,
+        {"policies": ("fault", "no ValidatingAdmissionPolicyBinding trainer-kai-jobsets: others")},
+    ),
+    "a policy refuses nothing": (
+        a_policy_that_only_warns,
+        {"policies": ("fault", "trainer-kai-trainjobs is bound without the action Deny")},
     ),
     "nobody leads": (
         nobody_leads,

@@ -38,6 +38,8 @@ __all__ = [
     "POLICIES",
     "PRIORITY_CLASSES",
     "QUEUES",
+    "RULES",
+    "RULE_BINDINGS",
     "TOPOLOGIES",
     "WEBHOOKS",
     "Ran",
@@ -73,6 +75,12 @@ POLICIES: Final = Resource(
     "MutatingAdmissionPolicy",
     namespaced=False,
 )
+RULES: Final = POLICIES._replace(
+    plural="validatingadmissionpolicies", kind="ValidatingAdmissionPolicy"
+)
+RULE_BINDINGS: Final = RULES._replace(
+    plural="validatingadmissionpolicybindings", kind=f"{RULES.kind}Binding"
+)
 _RBAC: Final = "rbac.authorization.k8s.io"
 CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
 # In the order in which they are applied: each needs only what stands before it.
@@ -94,6 +102,8 @@ _INSTALLED: Final = (
     PODGROUPS,
     POLICIES,
     POLICIES._replace(plural="mutatingadmissionpolicybindings", kind=f"{POLICIES.kind}Binding"),
+    RULES,
+    RULE_BINDINGS,
     Resource("cert-manager.io", "v1", "issuers", "Issuer"),
     Resource("cert-manager.io", "v1", "certificates", "Certificate"),
     MUTATING_WEBHOOKS,

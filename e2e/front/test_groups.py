@@ -12,6 +12,7 @@ from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 from e2e.conftest import make_namespace, next_name
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import GROUP, LEAF, QUEUE, Front, carry, groups_in, pods_in, shape
+from e2e.front.processes import NAMESPACE, SCHEDULER
 
 _APPLY = "application/apply-patch+yaml"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
@@ -48,7 +49,7 @@ async def test_what_others_wrote_survives(front: Front, room: str) -> None:
             "metadata": {"annotations": {"trainer-kai.dev/reserved": "{}"}},
             "spec": {"schedulingBackoff": 1, "topologyConstraint": {"topology": "rooms"}},
         }
-        await _apply(front.cluster, seen.of(PODGROUPS)[0], theirs)
+        await _apply_as_scheduler(front.cluster, seen.of(PODGROUPS)[0], theirs)
         await _merge(front.cluster, room, {"spec": {"suspend": True}})
         await seen.until(lambda _: not seen.of(PODS), "the pods are gone")
         await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: "team-b"}}})
@@ -284,8 +285,8 @@ async def _merge(cluster: Cluster, namespace: str, fields: Mapping[str, Any]) ->
     await cluster.api.merge(TRAINJOBS, namespace, "job", dict(fields))
 
 
-async def _apply(cluster: Cluster, obj: Obj, fields: Mapping[str, Any]) -> None:
-    """Write fields as somebody else, who owns them from then on."""
+async def _apply_as_scheduler(cluster: Cluster, obj: Obj, fields: Mapping[str, Any]) -> None:
+    """Write fields under a field manager that owns them from then on."""
     meta = obj["metadata"]
     body = {
         "apiVersion": obj["apiVersion"],
@@ -295,7 +296,9 @@ async def _apply(cluster: Cluster, obj: Obj, fields: Mapping[str, Any]) -> None:
     }
     path = PODGROUPS.path(meta["namespace"], meta["name"])
     query = {"fieldManager": "somebody-else"}
-    await cluster.api.request("PATCH", path, body, query=query, content_type=_APPLY)
+    token = await cluster.api.service_account_token(NAMESPACE, SCHEDULER.account)
+    async with cluster.connect(token=token) as api:
+        await api.request("PATCH", path, body, query=query, content_type=_APPLY)
 
 
 async def _runtime(cluster: Cluster, namespace: str, spec: Mapping[str, Any]) -> str:

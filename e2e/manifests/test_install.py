@@ -17,6 +17,7 @@ from e2e.front.install import (
     BUDGETS,
     DEPLOYMENTS,
     MANIFESTS,
+    RULES,
     build,
     documents,
     kubectl,
@@ -179,5 +180,6 @@ async def _versions(cluster: Cluster, objects: list[Obj]) -> list[str]:
 
 def _written(obj: Obj) -> str:
     """Return what changes when somebody writes an object; not when a controller writes a status."""
-    field = "generation" if obj["kind"] in (DEPLOYMENTS.kind, BUDGETS.kind) else "resourceVersion"
+    judged = (DEPLOYMENTS.kind, BUDGETS.kind, RULES.kind)
+    field = "generation" if obj["kind"] in judged else "resourceVersion"
     return str(obj["metadata"][field])

@@ -25,7 +25,7 @@ from e2e.cluster.resources import (
 from e2e.cluster.timeline import Moment, State, Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
-from e2e.front.install import MANIFESTS, PODGROUPS, PRIORITY_CLASSES, kubectl
+from e2e.front.install import MANIFESTS, PODGROUPS, PRIORITY_CLASSES, RULES, kubectl
 from e2e.front.ours import finishing
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
 from e2e.scheduler.teams import complete, on_nodes
@@ -88,6 +88,7 @@ async def _take_away(cluster: Cluster, seen: Timeline) -> None:
         (NAMESPACES, "trainer-kai"),
         (CRDS, "podgroups.scheduling.run.ai"),
         (PRIORITY_CLASSES, "trainer-kai"),
+        (RULES, "trainer-kai-jobsets"),
     ):
         assert await _is_gone(cluster, kind, name)
     for kind in (TRAINJOBS, JOBSETS, PODS):

@@ -20,6 +20,7 @@ FILES: Final = [path for path in project_files() if path.is_relative_to(MANIFEST
 YAML: Final = [path for path in FILES if path.suffix == ".yaml"]
 KUSTOMIZATIONS: Final = [path for path in YAML if path.name == "kustomization.yaml"]
 PEOPLE: Final = {"trainer-kai-view", "trainer-kai-queue-admin", "trainer-kai-queue-user"}
+_POLICY: Final = "ValidatingAdmissionPolicy"
 OURS: Final = re.compile(r"trainer-kai\\?\.dev/[a-z-]+")
 KAI: Final = re.compile(r"kai\.scheduler/[a-z-]+")
 
@@ -200,6 +201,49 @@ def test_the_policy_selects_as_the_webhook_does() -> None:
     [filled, _] = policy["spec"]["mutations"]
     wanted = f"schedulerName: '{names.SCHEDULER_NAME}'"
     assert wanted in filled["applyConfiguration"]["expression"]
+
+
+# policy -> the annotations that it keeps, and the accounts that write them
+KEPT: Final = {
+    "trainer-kai-jobsets": ({names.ADMITTED}, set()),
+    "trainer-kai-trainjobs": ({names.EVICTED_BY}, {"scheduler"}),
+    "trainer-kai-podgroups": (
+        {names.ANTICIPATED, names.RESERVED, names.EVICTED_BY},
+        {"scheduler", "podgrouper"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_policy_keeps_what_our_processes_go_by(name: str) -> None:
+    """In every namespace, by the names and accounts that are spelt elsewhere; nothing passes."""
+    [spec] = [it["spec"] for it in objects(_POLICY) if it["metadata"]["name"] == name]
+    [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
+    annotations, writers = KEPT[name]
+    text = str(spec)
+    accounts = {
+        f"{it['metadata']['namespace']}:{it['metadata']['name']}"
+        for it in objects("ServiceAccount")
+    }
+    trusted = set(re.findall(r"system:serviceaccount:([a-z:-]+)", text))
+
+    assert bound["metadata"]["name"] == name
+    assert bound["spec"]["validationActions"] == ["Deny"]
+    assert spec["failurePolicy"] == "Fail"
+    assert spec["matchConstraints"]["namespaceSelector"] == {}
+    assert set(OURS.findall(text)) == annotations
+    assert trusted == {f"trainer-kai:trainer-kai-{it}" for it in writers}
+    assert trusted <= accounts
+    for rule in spec["validations"]:
+        assert rule["message"].startswith("metadata.annotations[")
+        assert rule["messageExpression"].startswith("'metadata.annotations[")
+
+
+def test_every_policy_is_one_of_these() -> None:
+    """Each has a row in the README."""
+    told = (MANIFESTS / "README.md").read_text()
+    assert {it["metadata"]["name"] for it in objects(_POLICY)} == set(KEPT)
+    assert all(f"| `{name}` |" in told for name in KEPT)
 
 
 def test_the_webhooks_lead_to_the_service() -> None:

@@ -25,6 +25,7 @@ from trainer_kai.cli.doctor.expected import (
     Definition,
     Expected,
     Hook,
+    Policy,
     Right,
 )
 from trainer_kai.cli.doctor.schema import fields_of
@@ -41,6 +42,7 @@ _FIELD: Final = ROOT / "manifests" / "components" / "runtime-queue-field"
 _PROPERTIES: Final = "/schema/openAPIV3Schema/properties/"
 _ALWAYS: Final = frozenset({"apiVersion", "kind", "metadata"})
 _HOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_POLICY: Final = "ValidatingAdmissionPolicy"
 # What an overlay may say otherwise, and what is written elsewhere.
 _VARIED: Final = ("name", "clientConfig", "failurePolicy", "matchConditions", "namespaceSelector")
 
@@ -54,6 +56,7 @@ def installed() -> Expected:
         namespace=namespace["metadata"]["name"],
         definitions=tuple(_definition(it) for it in _of(objects, "CustomResourceDefinition")),
         configurations=tuple(_configuration(it) for kind in _HOOKS for it in _of(objects, kind)),
+        policies=tuple(_policies(objects)),
         accounts=tuple(_accounts(objects)),
         deployments=tuple(sorted(it["metadata"]["name"] for it in _of(objects, "Deployment"))),
         classes=tuple(_classes(objects)),
@@ -99,6 +102,15 @@ def _rules(schema: Any) -> Iterator[str]:
 def _configuration(found: Obj) -> Configuration:
     hooks = tuple(_hook(it) for it in found["webhooks"])
     return Configuration(kind=found["kind"], name=found["metadata"]["name"], hooks=hooks)
+
+
+def _policies(objects: list[Obj]) -> Iterator[Policy]:
+    """Yield each with its binding, which is called like it."""
+    bindings = {it["metadata"]["name"]: it["spec"] for it in _of(objects, f"{_POLICY}Binding")}
+    for found in _of(objects, _POLICY):
+        name = found["metadata"]["name"]
+        yield Policy(name=name, spec=found["spec"], binding=bindings.pop(name))
+    assert not bindings
 
 
 def _hook(found: Obj) -> Hook:

@@ -21,6 +21,7 @@ from trainer_kai.cli.doctor.living import (
     check_processes,
     check_rivals,
 )
+from trainer_kai.cli.doctor.policies import check_policies
 from trainer_kai.cli.doctor.rights import check_rights
 from trainer_kai.cli.doctor.sharing import (
     check_classes,
@@ -52,6 +53,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "queue of a runtime": check_runtime_field,
     "webhooks": check_configurations,
     "webhook order": check_order,
+    "policies": check_policies,
     "authority": check_trust,
     "certificate": check_certificate,
     "namespaces": check_namespaces,

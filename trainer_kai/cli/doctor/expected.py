@@ -20,11 +20,13 @@ __all__ = [
     "Definition",
     "Expected",
     "Hook",
+    "Policy",
     "Right",
     "expected",
 ]
 
 PATH: Final = Path(__file__).with_name("expected.json")
+_ACCOUNT: Final = "system:serviceaccount"
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,14 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     hooks: tuple[Hook, ...]
 
 
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A ValidatingAdmissionPolicy and its binding, which are of one name."""
+
+    name: str
+    spec: Mapping[str, Any]
+    binding: Mapping[str, Any]
+
+
 class Right(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One thing that an account may do."""
 
@@ -78,6 +88,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     definitions: tuple[Definition, ...]
     configurations: tuple[Configuration, ...]
+    policies: tuple[Policy, ...]
     accounts: tuple[Account, ...]
     deployments: tuple[str, ...]
     classes: tuple[str, ...]
@@ -86,14 +97,22 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def expected(scheduler_name: str = SCHEDULER_NAME) -> Expected:
-    """Read it, once, with the name by which a site calls its scheduler wherever ours stands."""
+def expected(scheduler_name: str = SCHEDULER_NAME, namespace: str = "") -> Expected:
+    """Read it, once, with the name of a site's scheduler and our namespace there for ours."""
     found = msgspec.json.decode(PATH.read_bytes(), type=Expected)
     return replace(
         found,
         configurations=tuple(_called(it, scheduler_name) for it in found.configurations),
+        policies=_trusting(found, namespace or found.namespace),
         accounts=tuple(_looking_at(it, scheduler_name) for it in found.accounts),
     )
+
+
+def _trusting(found: Expected, namespace: str) -> tuple[Policy, ...]:
+    """Return the policies that let our accounts write which are in another namespace."""
+    ours, theirs = (f"{_ACCOUNT}:{it}:".encode() for it in (found.namespace, namespace))
+    text = msgspec.json.encode(found.policies).replace(ours, theirs)
+    return msgspec.json.decode(text, type=tuple[Policy, ...])
 
 
 def _called(configuration: Configuration, scheduler_name: str) -> Configuration:

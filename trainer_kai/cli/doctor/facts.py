@@ -71,6 +71,7 @@ class Facts(NamedTuple):
     definitions: Mapping[str, Fact[Obj | None]] = {}
     configurations: Fact[Sequence[Obj]] = NOT_ASKED  # of both kinds, as they are listed
     policies: Fact[Sequence[Obj]] = NOT_ASKED  # MutatingAdmissionPolicies
+    validating: Fact[Sequence[Obj]] = NOT_ASKED  # ValidatingAdmissionPolicies and their bindings
     secret: Fact[Obj | None] = NOT_ASKED
     noted_runtimes: Fact[Sequence[str]] = NOT_ASKED  # that were written with the queue as a field
     namespaces: Fact[Sequence[Meta]] = NOT_ASKED

@@ -9,9 +9,9 @@ from trainer_kai.cli.doctor.expected import Configuration, Hook
 from trainer_kai.cli.doctor.facts import Facts, Obj, at, listed, name_of
 from trainer_kai.cli.doctor.finding import Finding, Unread, fault, known, ok, warning
 
-__all__ = ["check_configurations", "check_order", "covers", "live_hooks"]
+__all__ = ["APPLY", "check_configurations", "check_order", "covers", "holds", "live_hooks"]
 
-_APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"
+APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"
 _MUTATING: Final = "MutatingWebhookConfiguration"
 _OURS: Final = "of-a-trainjob"  # the match condition by which others are left alone
 
@@ -95,18 +95,18 @@ def _judged(wanted: Configuration, there: Obj | None) -> Finding:
     check = _check(wanted)
     if there is None:
         why = "nobody is injected" if wanted.kind == _MUTATING else "nothing is judged"
-        return fault(check, f"there is no {wanted.kind} {wanted.name}: {why}", _APPLY)
+        return fault(check, f"there is no {wanted.kind} {wanted.name}: {why}", APPLY)
     live = {it.get("name"): it for it in there.get("webhooks") or ()}
     missing = [it.name for it in wanted.hooks if it.name not in live]
     if missing:
-        return fault(check, f"{wanted.name} lacks {listed(missing)}", _APPLY)
+        return fault(check, f"{wanted.name} lacks {listed(missing)}", APPLY)
     pairs = [(it, live[it.name]) for it in wanted.hooks]
     wrong = [f"{it.name}: {why}" for it, hook in pairs for why in _faults(it, hook)]
     if wrong:
-        return fault(check, f"{wanted.name}, {listed(wrong, 2)}", _APPLY)
+        return fault(check, f"{wanted.name}, {listed(wrong, 2)}", APPLY)
     other = [f"{it.name}: {why}" for it, hook in pairs for why in _differences(it, hook)]
     if other:
-        right = f"{_APPLY}, unless that is what you want"
+        right = f"{APPLY}, unless that is what you want"
         return warning(check, f"{wanted.name}, {listed(other, 2)}", right)
     return ok(check, f"{wanted.name} has its {len(pairs)} webhooks, as the manifests say")
 
@@ -151,7 +151,7 @@ def _differences(wanted: Hook, hook: Obj) -> Iterator[str]:
             yield f"match condition {name} is {'another' if name in live else 'missing'}"
     yield from (f"match condition {it} is not ours" for it in live if it not in wanted.conditions)
     for name, value in wanted.fields.items():
-        if name not in {"rules", "sideEffects"} and not _holds(hook.get(name), value):
+        if name not in {"rules", "sideEffects"} and not holds(hook.get(name), value):
             yield f"{name} is another"
 
 
@@ -163,18 +163,21 @@ def _plain(expression: str | None) -> str | None:
     return None if expression is None else "".join(expression.split())
 
 
-def _holds(live: Any, wanted: Any) -> bool:
+def holds(live: Any, wanted: Any) -> bool:
     """Say whether a value has all that is wanted; the API server may have filled in more."""
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(_holds(live.get(k), v) for k, v in wanted.items())
-    return bool(live == wanted)
+    if isinstance(wanted, Mapping) and wanted:
+        return isinstance(live, Mapping) and all(holds(live.get(k), v) for k, v in wanted.items())
+    if isinstance(wanted, list):
+        is_like = isinstance(live, list) and len(live) == len(wanted)
+        return is_like and all(map(holds, live, wanted))
+    return bool(live == wanted or (wanted == {} and live is None))
 
 
 def _narrows(live: Any, wanted: Any) -> bool:
     """Say whether a selector asks for all that is wanted, and maybe for more."""
     live = live or {}
     more = live.get("matchExpressions") or ()
-    return _holds(live.get("matchLabels") or {}, wanted.get("matchLabels") or {}) and all(
+    return holds(live.get("matchLabels") or {}, wanted.get("matchLabels") or {}) and all(
         it in more for it in wanted.get("matchExpressions") or ()
     )
 

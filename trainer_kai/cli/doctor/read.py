@@ -89,6 +89,14 @@ _CONFIGURATIONS: Final = tuple(
 _POLICIES: Final = _kind(
     ADMISSION_REGISTRATION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy"
 )
+_VALIDATING: Final = (
+    _kind(ADMISSION_REGISTRATION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    _kind(
+        ADMISSION_REGISTRATION,
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+    ),
+)
 _DEPLOYMENTS: Final = _kind("apps", "deployments", "Deployment", namespaced=True)
 _SECRETS: Final = _kind("", "secrets", "Secret", namespaced=True)
 _ACCOUNTS: Final = _kind("", "serviceaccounts", "ServiceAccount", namespaced=True)
@@ -123,7 +131,7 @@ async def look(client: Client, wish: Wish) -> Facts:
     """Return all that can be found out; raise where no API server answers at all."""
     asking = Asking(client)
     site = Site(wish.namespace, wish.scheduler_name, client.access.server)
-    facts = Facts(site, expected(wish.scheduler_name), client.clock.now())
+    facts = Facts(site, expected(wish.scheduler_name, wish.namespace), client.clock.now())
     version: Fact[Obj]
     try:
         version = await client.ask(dict, Request("GET", "/version", repeatable=True))
@@ -169,7 +177,8 @@ class _Looking:
                 for it in wanted.accounts
             },
             **{f"rights {it.name}": self._rights(it) for it in wanted.accounts},
-            "configurations": self._configurations(),
+            "configurations": self._every(_CONFIGURATIONS),
+            "validating": self._every(_VALIDATING),
             "policies": ask.raw(_POLICIES),
             "noted_runtimes": self._noted(),
             "runtimes": ask.raw(CLUSTER_RUNTIMES),
@@ -228,9 +237,9 @@ class _Looking:
         leases = await self._asking.some(LEASES, places.leases)
         return leases, await self._asking.some(DEPLOYMENTS, places.deployments)
 
-    async def _configurations(self) -> Fact[list[Obj]]:
+    async def _every(self, kinds: Iterable[Resource[Any]]) -> Fact[list[Obj]]:
         found: list[Obj] = []
-        for resource in _CONFIGURATIONS:
+        for resource in kinds:
             some = await self._asking.raw(resource)
             if isinstance(some, Unread):
                 return some
@@ -286,6 +295,7 @@ def _collected(facts: Facts, got: Mapping[str, Any]) -> Facts:
         lacking=_named("rights ", got),
         configurations=got["configurations"],
         policies=got["policies"],
+        validating=got["validating"],
         secret=got["secret"],
         noted_runtimes=got["noted_runtimes"],
         jobset=_trial(got["jobset"]),

@@ -69,6 +69,7 @@ def sound() -> Facts:
         },
         configurations=configured(),
         policies=[],
+        validating=_objects("ValidatingAdmissionPolicy"),
         secret=secret(),
         noted_runtimes=[],
         namespaces=[

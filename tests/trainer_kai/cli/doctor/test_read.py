@@ -83,6 +83,10 @@ def served(facts: Facts) -> dict[str, Any]:
     configurations = known(facts.configurations)
     mutating = [it for it in configurations if it["kind"].startswith("Mutating")]
     validating = [it for it in configurations if it["kind"].startswith("Validating")]
+    every = known(facts.validating)
+    kept = {
+        it: [one for one in every if one["kind"].endswith("Binding") == it] for it in (False, True)
+    }
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
     jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
     return {
@@ -91,6 +95,8 @@ def served(facts: Facts) -> dict[str, Any]:
         **{f"{OURS}/serviceaccounts/{it}": {} for it in facts.accounts},
         f"{HOOKS}/mutatingwebhookconfigurations": {"items": mutating},
         f"{HOOKS}/validatingwebhookconfigurations": {"items": validating},
+        f"{HOOKS}/validatingadmissionpolicies": {"items": kept[False]},
+        f"{HOOKS}/validatingadmissionpolicybindings": {"items": kept[True]},
         SECRET: known(facts.secret),
         "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes": {"items": []},
         "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes": {"items": []},

@@ -1,0 +1,322 @@
+"""What the policies refuse on the chain, in which words, and all that they let pass."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.api import Api, ApiError
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.kubeconfig import ADMIN
+from e2e.cluster.resources import JOBSETS, SERVICE_ACCOUNTS, TRAINJOBS, Obj, Resource
+from e2e.cluster.trainjobs import Submission
+from e2e.conftest import make_namespace
+from e2e.front.install import MANIFESTS, PODGROUPS, RULES, apply, build, run_kubectl
+from e2e.front.processes import NAMESPACE, PODGROUPER, SCHEDULER
+from e2e.manifests.test_reach import jobset
+from tests.support.case import Case, ids
+from trainer_kai.api.names import ADMITTED, ANTICIPATED, EVICTED_BY, RESERVED
+
+_ROOM: Final = "policed"
+_TENANT: Final = "tenant"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_NAMES: Final = count()
+Notes = Mapping[str, str | None]
+
+
+class Cast(NamedTuple):
+    """A chain with the policies, and connections of all that write there."""
+
+    cluster: Cluster
+    users: Mapping[str, Api]
+
+
+class Write(NamedTuple):
+    """Annotations of an object of a kind that are there, and what of them a user writes."""
+
+    user: str
+    resource: Resource
+    there: Notes | None  # None: the object is made by this write
+    notes: Notes
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def cast(installed: Cluster) -> AsyncIterator[Cast]:
+    """Return the shared chain once the policies are in force, with a tenant who edits a room."""
+    await make_namespace(installed, _ROOM)
+    for obj in _tenant():
+        await apply(installed, obj)
+    accounts = {
+        "scheduler": (NAMESPACE, SCHEDULER.account),
+        "podgrouper": (NAMESPACE, PODGROUPER.account),
+        "tenant": (_ROOM, _TENANT),
+    }
+    async with AsyncExitStack() as stack:
+        users = {"admin": installed.api}
+        for name, account in accounts.items():
+            token = await installed.api.service_account_token(*account)
+            users[name] = await stack.enter_async_context(installed.connect(token=token))
+        shared = Cast(installed, users)
+        await _until_in_force(shared)
+        yield shared
+
+
+def may_not(user: str, verb: str, name: str) -> str:
+    """Return how a refusal begins."""
+    return f"metadata.annotations[{name}]: {user} may not {verb} it: "
+
+
+_STAYS: Final = "the webhook of trainer-kai writes it when a JobSet is made. To change it, make the"
+_AS_TENANT: Final = f"system:serviceaccount:{_ROOM}:{_TENANT}"
+_AS_PODGROUPER: Final = f"system:serviceaccount:{NAMESPACE}:{PODGROUPER.account}"
+_HELD: Final = {RESERVED: "{}", ANTICIPATED: "{}", EVICTED_BY: "{}"}
+
+# a write -> the words by which it is refused; none where it passes
+WRITES: Final[list[Case[Write, str]]] = [
+    Case(
+        "a JobSet's mark is added",
+        Write("tenant", JOBSETS, {}, {ADMITTED: "v1"}),
+        f'[{ADMITTED}]: must stay absent, and not become "v1": {_STAYS}',
+    ),
+    Case(
+        "a JobSet's mark is another",
+        Write("admin", JOBSETS, {ADMITTED: "v1"}, {ADMITTED: "v2"}),
+        f'[{ADMITTED}]: must stay "v1", and not become "v2": {_STAYS}',
+    ),
+    Case(
+        "a JobSet's mark is removed",
+        Write("tenant", JOBSETS, {ADMITTED: "v1"}, {ADMITTED: None}),
+        f'[{ADMITTED}]: must stay "v1", and cannot be removed: {_STAYS}',
+    ),
+    Case("a JobSet keeps its mark", Write("tenant", JOBSETS, {ADMITTED: "v1"}, {"a": "b"}), ""),
+    Case("a JobSet has no mark", Write("tenant", JOBSETS, {}, {"a": "b"}), ""),
+    Case("a JobSet has no annotation", Write("tenant", JOBSETS, {"a": "b"}, {"a": None}), ""),
+    Case("a JobSet is made with a mark", Write("tenant", JOBSETS, None, {ADMITTED: "v1"}), ""),
+    Case(
+        "a TrainJob says that it is evicted",
+        Write("tenant", TRAINJOBS, {}, {EVICTED_BY: "{}"}),
+        may_not(_AS_TENANT, "add", EVICTED_BY),
+    ),
+    Case(
+        "a TrainJob says otherwise why it is evicted",
+        Write("admin", TRAINJOBS, {EVICTED_BY: "{}"}, {EVICTED_BY: "[]"}),
+        may_not(ADMIN, "change", EVICTED_BY),
+    ),
+    Case(
+        "the podgrouper evicts nothing",
+        Write("podgrouper", PODGROUPS, {}, {EVICTED_BY: "{}"}),
+        may_not(_AS_PODGROUPER, "add or change", EVICTED_BY),
+    ),
+    Case(
+        "a user takes the copy away",
+        Write("tenant", TRAINJOBS, {EVICTED_BY: "{}"}, {EVICTED_BY: None}),
+        "",
+    ),
+    Case("a user empties it", Write("tenant", TRAINJOBS, {EVICTED_BY: "{}"}, {EVICTED_BY: ""}), ""),
+    Case("a TrainJob keeps it", Write("tenant", TRAINJOBS, {EVICTED_BY: "{}"}, {"a": "b"}), ""),
+    Case("the scheduler evicts", Write("scheduler", TRAINJOBS, {}, {EVICTED_BY: "{}"}), ""),
+    Case("a TrainJob is made anew", Write("tenant", TRAINJOBS, None, {EVICTED_BY: "{}"}), ""),
+    Case(
+        "an administrator keeps room",
+        Write("admin", PODGROUPS, {}, {RESERVED: "{}"}),
+        may_not(ADMIN, "add or change", RESERVED),
+    ),
+    Case(
+        "the podgrouper keeps no room",
+        Write("podgrouper", PODGROUPS, {}, {RESERVED: "{}"}),
+        may_not(_AS_PODGROUPER, "add or change", RESERVED),
+    ),
+    Case(
+        "an administrator foretells pods",
+        Write("admin", PODGROUPS, {ANTICIPATED: "{}"}, {ANTICIPATED: "[]"}),
+        may_not(ADMIN, "add or change", ANTICIPATED),
+    ),
+    Case(
+        "an administrator records an eviction",
+        Write("admin", PODGROUPS, {}, {EVICTED_BY: "{}"}),
+        may_not(ADMIN, "add or change", EVICTED_BY),
+    ),
+    Case(
+        "a PodGroup is made with room",
+        Write("admin", PODGROUPS, None, {RESERVED: "{}"}),
+        may_not(ADMIN, "add or change", RESERVED),
+    ),
+    Case(
+        "a PodGroup is made with pods to come",
+        Write("admin", PODGROUPS, None, {ANTICIPATED: "{}"}),
+        may_not(ADMIN, "add or change", ANTICIPATED),
+    ),
+    Case(
+        "a PodGroup is made with a record", Write("admin", PODGROUPS, None, {EVICTED_BY: "{}"}), ""
+    ),
+    Case("the podgrouper foretells", Write("podgrouper", PODGROUPS, None, {ANTICIPATED: "{}"}), ""),
+    Case("it foretells anew", Write("podgrouper", PODGROUPS, _HELD, {ANTICIPATED: "[]"}), ""),
+    Case("the scheduler writes", Write("scheduler", PODGROUPS, {}, _HELD), ""),
+    Case("what is there stays", Write("admin", PODGROUPS, _HELD, {"a": "b"}), ""),
+    Case("it goes", Write("admin", PODGROUPS, _HELD, dict.fromkeys(_HELD)), ""),
+    Case("a PodGroup of others", Write("admin", PODGROUPS, None, {"a": "b"}), ""),
+]
+
+
+@pytest.mark.parametrize("case", WRITES, ids=ids)
+async def test_a_write(case: Case[Write, str], cast: Cast) -> None:
+    """What is refused is told with the field, the account and what would be right."""
+    write = case.given
+    user = cast.users[write.user]
+    name = f"one-{next(_NAMES)}"
+    if write.there is not None:
+        await _have(cast, write.resource, name, write.there)
+        writing = user.merge(
+            write.resource, _ROOM, name, {"metadata": {"annotations": write.notes}}
+        )
+    else:
+        writing = _make(user, write.resource, name, write.notes)
+    if not case.want:
+        await writing
+        return
+    with pytest.raises(ApiError) as refused:
+        await writing
+
+    assert refused.value.status == 422
+    assert case.want in str(refused.value)
+    assert f"ValidatingAdmissionPolicy 'trainer-kai-{write.resource.plural}'" in str(refused.value)
+
+
+@pytest.mark.parametrize("manager", ["trainer-kai-eviction", "trainer-kai-scheduler"])
+async def test_a_field_manager_is_no_account(manager: str, cast: Cast) -> None:
+    """A client chooses its name; the account is what counts, in an apply and in a patch."""
+    name = f"one-{next(_NAMES)}"
+    await _have(cast, TRAINJOBS, name, {})
+    path = TRAINJOBS.path(_ROOM, name)
+    body = {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "metadata": {"name": name, "annotations": {EVICTED_BY: "{}"}},
+    }
+    for kind in ("application/apply-patch+yaml", "application/merge-patch+json"):
+        with pytest.raises(ApiError, match="may not add it"):
+            await cast.users["tenant"].request(
+                "PATCH", path, body, query={"fieldManager": manager}, content_type=kind
+            )
+
+
+async def test_a_refusal_is_told_whole(cast: Cast) -> None:
+    """As kubectl shows it, and as the README has it."""
+    name = f"one-{next(_NAMES)}"
+    await _have(cast, TRAINJOBS, name, {})
+    path = str(await cast.cluster.service_account_kubeconfig(_ROOM, _TENANT))
+    said = await run_kubectl(
+        *("--kubeconfig", path, "-n", _ROOM, "annotate", "trainjob", name, f"{EVICTED_BY}={{}}")
+    )
+    told = (MANIFESTS / "README.md").read_text().partition('```\nThe trainjobs "job"')[2]
+    told = f'The trainjobs "job"{told.partition("```")[0]}'
+    for placeholder, right in (('"job"', f'"{name}"'), (" ann ", f" {_AS_TENANT} ")):
+        told = told.replace(placeholder, right)
+
+    assert said.status == 1
+    assert " ".join(said.err.split()) == " ".join(told.split())
+
+
+async def test_no_expression_is_in_doubt(cast: Cast) -> None:
+    """The API server finds the kinds that a policy is about, and every field in them."""
+    policies = [
+        obj["metadata"]["name"]
+        for obj in await build(MANIFESTS / "overlays" / "local")
+        if obj["kind"] == RULES.kind
+    ]
+    assert len(policies) == 3
+    for name in policies:
+        async with asyncio.timeout(30):
+            while True:
+                found = await cast.cluster.api.get(RULES, None, name)
+                checked = found.get("status", {})
+                if checked.get("observedGeneration") == found["metadata"]["generation"]:
+                    break
+                await asyncio.sleep(0.1)
+        assert checked["typeChecking"] == {}
+
+
+async def _have(cast: Cast, resource: Resource, name: str, notes: Notes) -> None:
+    """Have an object with annotations, each by the account that may write it."""
+    if resource != PODGROUPS:
+        await _make(cast.cluster.api, resource, name, notes)
+        return
+    await _make(cast.users["podgrouper"], resource, name, {})
+    for user, names in (("podgrouper", (ANTICIPATED,)), ("scheduler", (RESERVED, EVICTED_BY))):
+        own = {it: notes[it] for it in names if it in notes}
+        await cast.users[user].merge(resource, _ROOM, name, {"metadata": {"annotations": own}})
+
+
+async def _make(user: Api, resource: Resource, name: str, notes: Notes) -> Obj:
+    made: Obj = await user.request("POST", resource.path(_ROOM), _made(resource, name, notes))
+    return made
+
+
+def _made(resource: Resource, name: str, notes: Notes) -> Obj:
+    if resource == PODGROUPS:
+        made: Obj = {
+            "apiVersion": PODGROUPS.api_version,
+            "kind": PODGROUPS.kind,
+            "metadata": {"namespace": _ROOM, "name": name},
+            "spec": {"queue": "default-queue", "minMember": 1},
+        }
+    elif resource == JOBSETS:
+        made = jobset(name, None, _ROOM)
+    else:
+        made = Submission(name, "torch-distributed", _ROOM).trainjob()
+        made["spec"]["suspend"] = True
+    if notes:
+        made["metadata"]["annotations"] = dict(notes)
+    return made
+
+
+def _tenant() -> list[Obj]:
+    """Return an account with the role `edit`, and all that it may do with jobs."""
+    where = {"namespace": _ROOM, "name": _TENANT}
+    verbs = ["get", "list", "watch", "create", "update", "patch", "delete"]
+    jobs: Any = [
+        {"apiGroups": [it.group], "resources": [it.plural], "verbs": verbs}
+        for it in (JOBSETS, TRAINJOBS)
+    ]
+    subjects = [{"kind": SERVICE_ACCOUNTS.kind, **where}]
+    bindings = [
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"namespace": _ROOM, "name": f"{_TENANT}-{role}"},
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": role},
+            "subjects": subjects,
+        }
+        for kind, role in (("ClusterRole", "edit"), ("Role", _TENANT))
+    ]
+    role = {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": where, "rules": jobs}
+    account = {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": where}
+    return [account, role, *bindings]
+
+
+async def _until_in_force(cast: Cast) -> None:
+    """Wait until each kind is kept: the API server hears of policies by a watch."""
+    for resource, name in ((JOBSETS, ADMITTED), (TRAINJOBS, EVICTED_BY), (PODGROUPS, RESERVED)):
+        made = f"tried-{resource.plural}"
+        await _have(cast, resource, made, {})
+        notes = {"metadata": {"annotations": {name: "v1"}}}
+        path = resource.path(_ROOM, made)
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    await cast.cluster.api.request(
+                        "PATCH",
+                        path,
+                        notes,
+                        query={"dryRun": "All"},
+                        content_type="application/merge-patch+json",
+                    )
+                except ApiError as error:
+                    if "ValidatingAdmissionPolicy" not in str(error):
+                        raise
+                    break
+                await asyncio.sleep(0.1)
