@@ -31,7 +31,16 @@ _TABLES: Final = {
     ),
 }
 # Chains that several files share: their tests run on one worker, so that each starts once.
-_SHARED: Final = ("house", "teams", "battered", "front", "worn_front", "staff", "_worn")
+_SHARED: Final = (
+    "house",
+    "teams",
+    "battered",
+    "hostile",
+    "front",
+    "worn_front",
+    "staff",
+    "_worn",
+)
 # Chains of one test: it may run on any worker.
 _OWN: Final = frozenset({"own_cluster", "own_front", "own_house"})
 

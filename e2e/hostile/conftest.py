@@ -1,0 +1,132 @@
+"""One chain with all our processes and policies, two teams, and a tenant with the role `edit`."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.api import Api
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import JOBS, JOBSETS, TRAINJOBS, Obj, Resource
+from e2e.cluster.timeline import Timeline
+from e2e.conftest import failed, make_namespace
+from e2e.front.install import CLUSTER_ROLES, PODGROUPS, apply
+from e2e.scheduler.conftest import House, house_on
+from e2e.scheduler.teams import FOLLOWED, Job, make_queue, on_nodes, submit, suspensions
+
+__all__ = ["TENANT", "VICTIMS", "Arena"]
+
+TENANT: Final = "tenant"
+VICTIMS: Final = ("red", "blue")
+_NODES: Final = 2
+_GPUS: Final = 8
+_EMPTY_S: Final = 30.0
+_MOST_MIB: Final = 512
+# What an administrator adds to the role `edit`, so that users of a namespace can train.
+_TRAINS: Final[Obj] = {
+    "apiVersion": CLUSTER_ROLES.api_version,
+    "kind": CLUSTER_ROLES.kind,
+    "metadata": {"name": "e2e-trains"},
+    "rules": [
+        {
+            "apiGroups": [TRAINJOBS.group, JOBSETS.group],
+            "resources": ["trainjobs", "trainingruntimes", "jobsets"],
+            "verbs": ["*"],
+        }
+    ],
+}
+_BINDINGS: Final = Resource(CLUSTER_ROLES.group, "v1", "rolebindings", "RoleBinding")
+
+
+class Arena(NamedTuple):
+    """The chain, the tenant's own connection, and what happens in all namespaces."""
+
+    house: House
+    tenant: Api
+    seen: Timeline
+
+    async def claim(self, *names: str) -> None:
+        """Let victims ask for their quota, and wait until they have it."""
+        for name in names:
+            await submit(self.house.cluster, name, Job(f"{name}-job", name, _GPUS))
+        for name in names:
+            await self.seen.until(on_nodes(f"{name}-job", _GPUS), f"{name} has its quota", 60)
+
+    async def unharmed(self, *names: str) -> None:
+        """Check that victims run and were never suspended, and that the scheduler stayed small."""
+        await self.seen.settle()
+        for name in names:
+            assert on_nodes(f"{name}-job", _GPUS)(self.seen.state), f"{name} does not run"
+            assert suspensions(self.seen.history(), f"{name}-job") == 0
+        assert _peak_mib(self.house) < _MOST_MIB
+
+
+def _peak_mib(house: House) -> int:
+    """Return how much memory the scheduler ever had."""
+    identity = house.scheduler.process.identity
+    assert identity is not None, "the scheduler does not run"
+    lines = Path(f"/proc/{identity.pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if "VmHWM" in line)) // 1024
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def hostile(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    """Return the chain: two nodes of eight GPUs, of which each victim owns one, the tenant none."""
+    folder = tmp_path_factory.mktemp("hostile")
+    async with house_on("test-hostile", folder, _NODES, _GPUS) as shared:
+        for name in VICTIMS:
+            await make_queue(shared.cluster, name, _GPUS)
+        await make_queue(shared.cluster, TENANT, 0)
+        for name in (TENANT, *VICTIMS):
+            await make_namespace(shared.cluster, name)
+        await _let_edit(shared.cluster)
+        yield shared
+        if failed(request.config):
+            shared.cluster.keep_logs()
+
+
+async def _let_edit(cluster: Cluster) -> None:
+    """Make the tenant's ServiceAccount, with the role `edit` in its own namespace."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _named(TENANT)}
+    await cluster.api.create(account)
+    await apply(cluster, _TRAINS)
+    for role in ("edit", _TRAINS["metadata"]["name"]):
+        binding = {
+            "apiVersion": _BINDINGS.api_version,
+            "kind": _BINDINGS.kind,
+            "metadata": _named(role),
+            "roleRef": {"apiGroup": _BINDINGS.group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", **_named(TENANT)}],
+        }
+        await apply(cluster, binding)
+
+
+def _named(name: str) -> Obj:
+    return {"namespace": TENANT, "name": name}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def arena(hostile: House) -> AsyncIterator[Arena]:
+    """Return the chain with empty namespaces, and empty them afterwards."""
+    api = hostile.cluster.api
+    token = await api.service_account_token(TENANT, TENANT)
+    async with Api(api.url, token, api.tls) as tenant:
+        async with hostile.cluster.timeline(*FOLLOWED, PODGROUPS) as seen:
+            yield Arena(hostile, tenant, seen)
+        for name in (TENANT, *VICTIMS):
+            await _empty(api, name)
+
+
+async def _empty(api: Api, namespace: str) -> None:
+    for resource in (TRAINJOBS, JOBSETS, JOBS):
+        await api.request("DELETE", resource.path(namespace))
+    deadline = time.monotonic() + _EMPTY_S
+    while await api.kill_pods(namespace):
+        assert time.monotonic() < deadline, f"pods are left in {namespace}"
+        await asyncio.sleep(0.1)

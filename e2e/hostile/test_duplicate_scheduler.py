@@ -1,0 +1,24 @@
+"""A Lease of the scheduler's name, held by a tenant."""
+
+from e2e.cluster.resources import LEASES
+from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+
+
+async def test_a_lease_in_a_tenants_namespace_stops_no_scheduler(arena: Arena) -> None:
+    """It claims to be held for 68 years, and the teams' TrainJobs start all the same."""
+    lease = {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": {"namespace": TENANT, "name": "kai-scheduler"},
+        "spec": {
+            "holderIdentity": "tenant",
+            "leaseDurationSeconds": 2**31 - 1,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    }
+    await arena.tenant.request("POST", LEASES.path(TENANT), lease)
+    try:
+        await arena.claim(*VICTIMS)
+        await arena.unharmed(*VICTIMS)
+    finally:
+        await arena.tenant.delete(LEASES, TENANT, "kai-scheduler")

@@ -1,0 +1,69 @@
+"""Pods that are told to take 68 years to end."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from e2e.cluster.resources import PODS, Obj
+from e2e.cluster.timeline import State
+from e2e.front.install import QUEUES
+from e2e.hostile.conftest import TENANT, Arena
+from e2e.scheduler.teams import Job, bare, frozen, has_node, on_nodes, submit
+
+_LIMIT: Final = 4
+_ENDLESS_S: Final = 2**31 - 1
+_PLANS_S: Final = 3.0  # in which the scheduler plans several times
+
+
+async def test_a_limit_counts_pods_that_do_not_end(arena: Arena) -> None:
+    """A queue of four GPUs never has more of them, and the team beside it gets its quota."""
+    cluster, api = arena.house.cluster, arena.tenant
+    await _limit(arena, _LIMIT)
+    try:
+        await api.request("POST", PODS.path(TENANT), _endless("first"))
+        await arena.seen.until(has_node("first"), "the first pod runs")
+        with frozen(cluster):
+            await api.delete(PODS, TENANT, "first")
+            await arena.seen.until(_is_going("first"), "the first pod is going")
+            await api.request("POST", PODS.path(TENANT), _endless("second"))
+            await submit(cluster, "red", Job("red-job", "red", 8))
+            await arena.seen.until(_placed("red", 8), "red has its quota")
+            await asyncio.sleep(_PLANS_S)
+            await arena.seen.settle()
+            assert not has_node("second")(arena.seen.state)
+        await arena.seen.until(has_node("second"), "the second pod starts when the first is gone")
+        await arena.seen.until(on_nodes("red-job", 8), "red runs")
+        await arena.unharmed("red")
+        arena.seen.never(lambda state: _gpus(state) > _LIMIT, "the limit was exceeded")
+    finally:
+        await _limit(arena, -1)
+
+
+async def _limit(arena: Arena, gpus: int) -> None:
+    gpu = {"quota": 0, "limit": gpus, "overQuotaWeight": 1}
+    await arena.house.cluster.api.merge(QUEUES, None, TENANT, {"spec": {"resources": {"gpu": gpu}}})
+
+
+def _endless(name: str) -> Obj:
+    pod = bare(TENANT, name, TENANT, _LIMIT)
+    pod["spec"]["terminationGracePeriodSeconds"] = _ENDLESS_S
+    return pod
+
+
+def _is_going(name: str) -> Callable[[State], bool]:
+    return lambda state: any(
+        it["metadata"]["name"] == name and "deletionTimestamp" in it["metadata"]
+        for it in _pods(state, TENANT)
+    )
+
+
+def _placed(namespace: str, count: int) -> Callable[[State], bool]:
+    return lambda state: sum("nodeName" in it["spec"] for it in _pods(state, namespace)) == count
+
+
+def _gpus(state: State) -> int:
+    return sum(_LIMIT for it in _pods(state, TENANT) if "nodeName" in it["spec"])
+
+
+def _pods(state: State, namespace: str) -> list[Obj]:
+    return [it for key, it in state.items() if key.resource == PODS and key.namespace == namespace]

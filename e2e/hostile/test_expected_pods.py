@@ -1,0 +1,66 @@
+"""A JobSet by a tenant's own hand, which claims that our webhook admitted it."""
+
+from typing import Final
+
+from e2e.cluster.resources import JOBSETS, PODS, Obj
+from e2e.cluster.timeline import State
+from e2e.front.install import PODGROUPS
+from e2e.front.ours import QUEUE
+from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+
+_ADMITTED: Final = "trainer-kai.dev/admitted"
+_JOBS: Final = 300
+_PODS: Final = 100_000
+
+
+async def test_thirty_million_pods_to_come_cost_others_nothing(arena: Arena) -> None:
+    """The mark is taken off, no PodGroup is made, and the teams' TrainJobs start and run."""
+    made = await arena.tenant.request("POST", JOBSETS.path(TENANT), _jobset(_JOBS, _PODS))
+    assert _ADMITTED not in made["metadata"].get("annotations", {})
+    await arena.seen.until(_has_pod, "the JobSet has its first pod")
+    await arena.claim(*VICTIMS)
+    await arena.unharmed(*VICTIMS)
+    assert not [it for it in arena.seen.of(PODGROUPS) if it["metadata"]["namespace"] == TENANT]
+
+
+def _has_pod(state: State) -> bool:
+    return any(key.resource == PODS and key.namespace == TENANT for key in state)
+
+
+def _jobset(jobs: int, pods: int) -> Obj:
+    """Return a JobSet of one pod, after which very many come, job by job."""
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "metadata": {
+            "namespace": TENANT,
+            "name": "many",
+            "labels": {QUEUE: TENANT},
+            "annotations": {_ADMITTED: "v1"},
+        },
+        "spec": {
+            "replicatedJobs": [
+                _job(0, 1, ""),
+                *(_job(n, pods, f"j{n - 1}") for n in range(1, jobs)),
+            ]
+        },
+    }
+
+
+def _job(number: int, pods: int, after: str) -> Obj:
+    container = {"name": "c", "image": "none"}
+    template = {
+        "spec": {
+            "schedulerName": "kai-scheduler",
+            "restartPolicy": "Never",
+            "containers": [container],
+        }
+    }
+    job: Obj = {
+        "name": f"j{number}",
+        "replicas": 1,
+        "template": {"spec": {"parallelism": pods, "completions": pods, "template": template}},
+    }
+    if after:
+        job["dependsOn"] = [{"name": after, "status": "Complete"}]
+    return job
