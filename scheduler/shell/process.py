@@ -16,6 +16,7 @@ from scheduler.shell.picture import picture
 from scheduler.shell.report import Reporter
 from scheduler.shell.rival import Rival
 from scheduler.shell.suspend import Suspender
+from scheduler.shell.termination import TerminationBound
 from scheduler.shell.warden import Warden
 from scheduler.state.live import Live
 from scheduler.state.terms import Terms
@@ -95,10 +96,11 @@ class _Reign(NamedTuple):
         evictor = Evictor(fenced, live, suspender, events, metrics, log)
         carrier = Carrier(fenced, live, evictor.depart, self.cycle, metrics, log)
         warden = Warden(fenced, live, evictor.evict, events, self.settings.repair_grace_s, log)
+        bound = TerminationBound(fenced, live, self.settings.max_termination_grace_s, log)
         live.on_group, live.on_record = reporter.changed, suspender.noticed
         live.lead()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, warden):
+            for service in (reporter, suspender, warden, bound):
                 group.create_task(service.run())
             group.create_task(self.cycle.run(self._asking(group, carrier), reporter))
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.shell.cycle import Cycle
@@ -191,7 +192,7 @@ class FakeCluster:
             self.delete(kind, name)
             return _answer(fields, 200)
         if what.startswith("delete"):
-            body = {"metadata": {"deletionTimestamp": "2026-01-05T08:00:30Z"}}
+            body = {"metadata": _going(fields, body)}
         self._store(kind, _merged(fields, body))
         return _answer(self._objects[kind, name], 200)
 
@@ -208,6 +209,14 @@ class FakeCluster:
         self._news.append((kind, name, fields))
         if self._heard is not None and not self.keeps_news:
             self.deliver()
+
+
+def _going(pod: Fields, options: Fields) -> Fields:
+    """Return what the API server writes on a pod that is deleted and has to end first."""
+    grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
+    grace_s = min(grace_s, options.get("gracePeriodSeconds", grace_s))
+    due = datetime(2026, 1, 5, 8, tzinfo=UTC) + timedelta(seconds=grace_s)
+    return {"deletionTimestamp": f"{due:%Y-%m-%dT%H:%M:%SZ}", "deletionGracePeriodSeconds": grace_s}
 
 
 def _hear(live: Live, kind: str, name: str, fields: Fields | None) -> frozenset[str]:

@@ -14,6 +14,7 @@ from scheduler.shell.evict import Evictor
 from scheduler.shell.permission import Carrying, Permissions
 from scheduler.shell.report import Reporter
 from scheduler.shell.suspend import Suspender
+from scheduler.shell.termination import TerminationBound
 from scheduler.state.live import Live
 from scheduler.state.terms import Terms
 from tests.support.clusters import NOW, queue
@@ -22,6 +23,8 @@ from trainer_kai.kube.events import EventApi, EventSettings, Recorder
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Permission
+
+MOST_GRACE_S = 600.0  # that an evicted pod may take to end
 
 
 class House:
@@ -54,6 +57,7 @@ class House:
         self.suspender = Suspender(client, live, self.recorder, self.cycle.wake, metrics, log)
         evictor = Evictor(client, live, self.suspender, self.recorder, metrics, log)
         self.carrier = Carrier(client, live, evictor.depart, self.cycle, metrics, log)
+        self.bound = TerminationBound(client, live, MOST_GRACE_S, log)
 
     def _asking(self) -> tuple[Carries, list[Coroutine[Any, Any, None]]]:
         if self.permission == "off":
@@ -112,6 +116,7 @@ class House:
             self.recorder.run(),
             self.reporter.run(),
             self.suspender.run(),
+            self.bound.run(),
             self.cycle.run(carrier, self.reporter),
         )
         tasks = [asyncio.create_task(work) for work in works]
