@@ -162,12 +162,9 @@ def _far_from_foes(ledger: Ledger, shape: Shape) -> Bools:
 
 def _foes(ledger: Ledger, shape: Shape) -> Iterator[tuple[Ints, int]]:
     """Yield whom it keeps away from and who keeps away from it, [node], by label of places."""
-    selector_of, key_of = ledger.terms
-    apart, shunned = np.array(shape.apart, dtype=np.intp), np.array(shape.shunned, dtype=np.intp)
-    for key in sorted({*key_of[apart].tolist(), *key_of[shunned].tolist()}):
-        selectors = selector_of[apart[key_of[apart] == key]]
-        holders = shunned[key_of[shunned] == key]
-        yield ledger.counts[selectors].sum(axis=0) + ledger.holders[holders].sum(axis=0), key
+    for key, selectors, terms in ledger.foes(shape):
+        held = terms[ledger.held[terms] > 0]  # what pods say that wait concerns nobody yet
+        yield ledger.counts[selectors].sum(axis=0) + ledger.holders[held].sum(axis=0), key
 
 
 def _evenly_spread(ledger: Ledger, shape: Shape) -> Bools:

@@ -3,13 +3,19 @@
 Whoever keeps something that depends on a node reads in `moves` which nodes have changed since.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.core.model import NONE, Ints, Shape, Snapshot
 
 __all__ = ["Entry", "Ledger", "holds"]
+
+
+# A label of places, selectors, terms.
+Foes: TypeAlias = tuple[int, NDArray[np.intp], NDArray[np.intp]]
 
 
 class Entry(NamedTuple):
@@ -33,8 +39,10 @@ class Ledger:
         self.turns = 0  # how often neighbours, ports or claims changed
         self.counts: Final = snapshot.neighbours.counts.copy()
         self.holders: Final = snapshot.neighbours.holders.copy()
+        self.held: Final[Ints] = self.holders.sum(axis=1)  # [term]
         terms = np.array(snapshot.neighbours.terms, dtype=np.intp).reshape(-1, 2)
-        self.terms: Final = (terms[:, 0], terms[:, 1])  # of each its selector, and its label
+        self._terms: Final = (terms[:, 0], terms[:, 1])  # of each its selector, and its label
+        self._foes: Final[dict[int, tuple[Shape, list[Foes]]]] = {}  # by identity of the shape
         self.ports: Final = snapshot.nodes.ports.copy()
         self.claim_node: Final = list(snapshot.neighbours.claim_node)
         self.claim_users: Final = list(snapshot.neighbours.claim_users)
@@ -50,6 +58,19 @@ class Ledger:
     def asked(self, shape: int) -> tuple[tuple[int, int], ...]:
         """Return how much of which resource a pod asks for, where that is not zero."""
         return self._requests[shape][1]
+
+    def foes(self, shape: Shape) -> list[Foes]:
+        """Return the selectors that pods keep away from, and the terms that keep them away."""
+        known = self._foes.get(id(shape))
+        if known is None:
+            known = self._foes[id(shape)] = shape, [*self._foes_of(shape)]
+        return known[1]
+
+    def _foes_of(self, shape: Shape) -> Iterator[Foes]:
+        selector_of, key_of = self._terms
+        apart, shunned = (np.array(it, dtype=np.intp) for it in (shape.apart, shape.shunned))
+        for key in np.unique(np.concatenate((key_of[apart], key_of[shunned]))).tolist():
+            yield key, selector_of[apart[key_of[apart] == key]], shunned[key_of[shunned] == key]
 
     def take(self, node: int, shape: int, *, is_now: bool, count: int = 1) -> None:
         """Put so many pods on a node."""
@@ -106,6 +127,7 @@ class Ledger:
         self.turns += 1
         self.counts[list(shape.matches), node] += count
         self.holders[list(shape.apart), node] += count
+        self.held[list(shape.apart)] += count
         self.ports[node, list(shape.takes)] += count
         for claim in (*shape.claims, *shape.own_claims):
             self.claim_users[claim] += count

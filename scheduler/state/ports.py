@@ -27,14 +27,18 @@ class Ports:
     def __init__(self, asked: tuple[NodePort, ...]) -> None:
         self.known: Final = tuple(sorted({it for port in asked for it in _free(port)}))
         self._column: Final = {port: column for column, port in enumerate(self.known)}
+        self._of_any: Final = {
+            port[:2]: column for column, port in enumerate(self.known) if port.address == _ANY
+        }
         self._takes: Final[dict[Recipe, tuple[int, ...]]] = {}
 
     def takes(self, kin: Kin) -> tuple[int, ...]:
         """Return what pods have of all that anybody asks for."""
         found = self._takes.get(kin.recipe)
         if found is None:
-            ports = (it for port in kin.recipe.ports for it in (port, port._replace(address=_ANY)))
-            columns = {self._column[it] for it in ports if it in self._column}
+            ports, column = kin.recipe.ports, self._column
+            columns = {column[port] for port in ports if port in column}
+            columns |= {self._of_any[port[:2]] for port in ports if port[:2] in self._of_any}
             found = self._takes[kin.recipe] = tuple(sorted(columns))
         return found
 

@@ -89,7 +89,7 @@ def _measured(spec: PodSpec) -> Iterator[_Measured]:
     resources = len({*_resources(spec)})
     field = "spec.containers[*].resources"
     yield _Measured(field, "asks for {} resources", resources, MOST_RESOURCES)
-    ports = len({*node_ports(spec)})
+    ports = _port_count(spec)
     yield _Measured("spec.containers[*].ports", "takes {} host ports", ports, MOST_PORTS)
     terms, said = term_count(spec), "has {} terms that speak of other pods"
     yield _Measured(f"{_AFFINITY}, {_SPREAD}", said, terms, MOST_TERMS)
@@ -108,6 +108,12 @@ def _resources(spec: PodSpec) -> Iterator[str]:
         yield from part.requests
         yield from part.limits
     yield from spec.overhead
+
+
+def _port_count(spec: PodSpec) -> int:
+    """Count host ports, those that are named twice once; of few ports in all an upper bound."""
+    named = sum([len(one.ports) for one in (*spec.init_containers, *spec.containers)])
+    return named if named <= MOST_PORTS else len({*node_ports(spec)})
 
 
 def _terms(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
