@@ -2,6 +2,7 @@
 
 Kubernetes means the same by `null` and by nothing, so a field that is null has its default; and it
 means the same by 2.0 and by 2. Fields that a struct does not name are skipped without being read.
+An object that is nested too deep for the parser is read a second time, without what lies so deep.
 Equal labels of many objects are one object in memory, and so are other things that `share` knows.
 """
 
@@ -12,6 +13,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from trainer_kai.api.depth import shallow
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podtext import NEXT, introduce, recognise
@@ -170,7 +172,7 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
             if found is None:
                 end = data.find(NEXT, at, stop)
                 end = stop if end < 0 else end
-                pod = _decoder(Pod).decode(data[at : end + 1])
+                pod = _read(Pod, data[at : end + 1])
                 found = introduce(pod, data, at + _ITEM_METADATA, end), end
             pods.append(found[0])
             at = found[1] + 2
@@ -182,15 +184,22 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
 def _parse(struct: Any, data: Text) -> Any:
     try:
         try:
-            return _decoder(struct).decode(data)
+            return _read(struct, data)
         except msgspec.ValidationError as error:
             if "`null`" not in str(error) and not _FLOAT.match(str(error)):
                 raise
-        return msgspec.convert(_relaxed(msgspec.json.decode(data)), struct)
+        return msgspec.convert(_relaxed(_read(Any, data)), struct)
     except msgspec.ValidationError as error:
         raise DecodeError(_fault(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(FieldError("", f"must be JSON: {error}")) from error
+
+
+def _read(struct: Any, data: Text) -> Any:
+    try:
+        return _decoder(struct).decode(data)
+    except RecursionError:
+        return _decoder(struct).decode(shallow(bytes(data)))
 
 
 def _plain(value: Any) -> dict[str, str]:
