@@ -14,7 +14,13 @@ import msgspec
 from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod, PodSpec, PodStatus
-from trainer_kai.api.share import one_value, without_index, without_node
+from trainer_kai.api.share import (
+    one_of_finalizers,
+    one_of_owners,
+    one_value,
+    without_index,
+    without_node,
+)
 
 __all__ = ["TO_BRACE", "Family", "Member", "learn"]
 
@@ -124,8 +130,8 @@ def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> tuple[Family, b
         namespace=meta.namespace,
         labels=meta.labels if index is None else without_index(meta.labels),
         annotations=meta.annotations if index is None else without_index(meta.annotations),
-        owners=one_value(meta.owner_references),
-        finalizers=one_value(meta.finalizers),
+        owners=one_of_owners(meta.owner_references),
+        finalizers=one_of_finalizers(meta.finalizers),
         spec=without_node(pod.spec),
     )
     other_index = b"" if index is None else index.encode() + b"7"

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from trainer_kai.api.meta import Condition, Meta
+from trainer_kai.api.meta import Condition, Meta, OwnerReference
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod, PodSpec
 
@@ -19,6 +19,8 @@ __all__ = [
     "Stamped",
     "drop_volumes",
     "on_node",
+    "one_of_finalizers",
+    "one_of_owners",
     "one_set",
     "one_value",
     "share_conditions",
@@ -32,7 +34,11 @@ V = TypeVar("V")
 
 NOTHING: Final[Mapping[str, str]] = {}
 
-_SMALL: Final = 253  # characters of a value that is worth a place in a table
+# What is worth a place in a table. What is larger is kept no longer than the object that has it:
+# any user may write a megabyte of labels, owners or finalizers, and delete the object again.
+_SMALL: Final = 253  # characters of a value
+_MANY: Final = 64  # labels of a set
+_FEW: Final = 8  # owners, finalizers
 _MAX_SPECS: Final = 256
 _MAX_SPEC_BYTES: Final = 16 * 1024
 _set: Final = msgspec.structs.force_setattr
@@ -91,19 +97,34 @@ one_value: Final[_One] = lru_cache(maxsize=4096)(_first)
 
 
 def one_set(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the first of all equal sets, unless it holds texts that are too long to be kept.
+    """Return the first of all equal sets, unless it is too large to be kept.
 
     Of sets with a completion index one is kept for all indexes.
     """
     if not labels:
         return NOTHING
-    if max(map(len, labels.values())) > _SMALL:
+    if len(labels) > _MANY or max(map(len, labels.values())) > _SMALL:
         return labels
     index = labels.get(COMPLETION_INDEX)
     if index is None:
         return _set_of(tuple(labels.items()))
     shared = _set_of(tuple({**labels, COMPLETION_INDEX: ""}.items()))
     return Stamped(shared, one_value(index))
+
+
+def one_of_owners(owners: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
+    """Return the first of all equal lists of owners, unless it is too large to be kept."""
+    is_small = len(owners) <= _FEW and all(
+        len(it.api_version) + len(it.kind) + len(it.name) + len(it.uid) <= 2 * _SMALL
+        for it in owners
+    )
+    return one_value(owners) if is_small else owners
+
+
+def one_of_finalizers(finalizers: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the first of all equal lists of finalizers, unless it is too large to be kept."""
+    is_small = len(finalizers) <= _FEW and all(len(it) <= 2 * _SMALL for it in finalizers)
+    return one_value(finalizers) if is_small else finalizers
 
 
 def without_index(labels: Mapping[str, str]) -> Mapping[str, str]:
@@ -116,8 +137,8 @@ def share_meta(meta: Meta) -> None:
     _set(meta, "namespace", one_value(meta.namespace))
     _set(meta, "labels", one_set(meta.labels))
     _set(meta, "annotations", one_set(meta.annotations))
-    _set(meta, "owner_references", one_value(meta.owner_references))
-    _set(meta, "finalizers", one_value(meta.finalizers))
+    _set(meta, "owner_references", one_of_owners(meta.owner_references))
+    _set(meta, "finalizers", one_of_finalizers(meta.finalizers))
 
 
 def drop_volumes(pod: Pod) -> None:
