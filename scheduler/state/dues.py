@@ -40,13 +40,19 @@ class Dues:
         kins.is_fixed[kin.number] = not standing.is_preemptible
         kins.is_heard[kin.number] = not is_silent(bar)
 
+    def read_stray(self, view: View, kin: Kin) -> None:
+        """Say what pods charge that run without a place in the group that they name."""
+        kins, standing = view.roll.kins, view.standings.of_stray(kin)
+        kins.queue[kin.number] = view.queues.row_of(standing.queue)
+        kins.is_fixed[kin.number] = kins.is_heard[kin.number] = False
+
     def read(self, view: View, gang: Gang, bar: Bar | None) -> None:
         """Say what the pods of a gang charge, and what it owes; *bar* is in its way."""
         kins, standing = view.roll.kins, view.standings.of_gang(gang)
         queue, is_fixed = view.queues.row_of(standing.queue), not standing.is_preemptible
         is_heard = not gang.is_suspended and not is_silent(bar)
         for kin in gang.refused:
-            kins.queue[kin.number] = NONE
+            self.read_stray(view, kin)
         for kin in gang.kins:
             kins.queue[kin.number], kins.is_fixed[kin.number] = queue, is_fixed
             kins.is_heard[kin.number] = is_heard and kins.counts[kin.number]

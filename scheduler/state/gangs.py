@@ -51,6 +51,7 @@ class Gangs:
         self._now = 0
         self._stale: dict[Key, None] = {}  # to be made anew
         self.changed: dict[Key, None] = {}  # to be counted anew; some are no more
+        self.strayed: list[int] = []  # slots of pods that lost their place in a group, or got one
         self.is_listed: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.is_suspended: Bools = np.zeros(_FIRST, dtype=np.bool_)
 
@@ -60,7 +61,7 @@ class Gangs:
 
     def begin(self, trainjobs: Iterable[Key], now: int) -> None:
         """Take the time, and the names of TrainJobs of which something has changed."""
-        self.changed, self._stale, self._now = {}, {}, now
+        self.changed, self._stale, self._now, self.strayed = {}, {}, now, []
         for trainjob in trainjobs:
             self.touch(self._trainjobs.of(trainjob))
         for key, (ends, past) in self._ends.items():
@@ -140,12 +141,20 @@ class Gangs:
         gang.seat(named)
         for kin in gang.refused:
             kin.gang, kins.gang[kin.number], kins.counts[kin.number] = key, NONE, False
+            self._stray(kin, is_stray=True)
         for kin in gang.kins:
             kin.gang, kins.gang[kin.number] = key, number
+            self._stray(kin, is_stray=False)
             kins.counts[kin.number] = not gang.owner
         gang.later = foresee(gang, kins, self._scheduler_name)
         self.by_key[key] = gang
         return gang
+
+    def _stray(self, kin: Kin, *, is_stray: bool) -> None:
+        kins = self._roll.kins
+        if kins.is_stray[kin.number] != is_stray:
+            kins.is_stray[kin.number] = is_stray
+            self.strayed += kin.slots
 
     def _link(self, key: Key, gang: Gang | None) -> None:
         """Note whose changes concern a gang, or one that may come back."""

@@ -47,6 +47,7 @@ class Kins:
         self.namespaces: Final[dict[str, int]] = {}  # how many kin are in each
         self.is_ours: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.is_alone: Bools = np.zeros(_FIRST, dtype=np.bool_)
+        self.is_stray: Bools = np.zeros(_FIRST, dtype=np.bool_)  # without a place in its group
         self.is_foreign: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.speaks: Bools = np.zeros(_FIRST, dtype=np.bool_)  # of other pods
         self.is_excessive: Bools = np.zeros(_FIRST, dtype=np.bool_)  # says more than is looked at
@@ -177,7 +178,7 @@ class Kins:
         self.has_ports[number] = bool(kin.recipe.ports)
         self.has_volumes[number] = bool(spec.volumes)
         self.shares[number] = sharing_of(kin) is not None
-        self.is_foreseen[number] = False
+        self.is_foreseen[number] = self.is_stray[number] = False
         self.gang[number] = self.queue[number] = NONE
         self.counts[number] = self.is_fixed[number] = self.is_heard[number] = False
         self.serial[number] = kin.serial

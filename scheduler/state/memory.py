@@ -288,15 +288,19 @@ class Memory:
             self._dues.read(view, gang, growth if has_all else bar)
             if gang.refused or gang.warnings:
                 self._strays[key] = [*gang.strays(self._is_waiting)]
-        self._read_alone(view, bars, [of for of in again if isinstance(of, int)])
+        slots = [of for of in again if isinstance(of, int)]
+        self._read_alone(view, bars, slots + self._gangs.strayed)
 
     def _read_alone(self, view: View, bars: Bars, again: list[int]) -> None:
-        """Make the units of pods on their own, and say what these charge."""
+        """Make the units of pods on their own, and say what these charge.
+
+        A pod that runs without a place in the group that it names is one as well.
+        """
         roll, kins = self._roll, self._kins
         slots = np.unique(np.array(self._roll.touched_slots + again, dtype=np.int64))
         numbers, states = roll.kin[slots], roll.state[slots]
-        is_alone = kins.is_alone[numbers]
-        is_unit = is_alone & (states <= THERE)
+        is_own = kins.is_alone[numbers] | kins.is_stray[numbers]
+        is_unit = (kins.is_alone[numbers] & (states <= THERE)) | (is_own & (states == THERE))
         for slot in self._units.among(slots[~is_unit]):
             self._units.drop(slot)
             self._pairs.put(slot, None)
@@ -305,15 +309,19 @@ class Memory:
             self._pairs.put(slot, self._pair(kin.namespace, self._standings.of_alone(kin).queue))
             bar = bars.of_alone(kin, f"pod {roll.keys[slot].name}", waits=bool(waits))
             self._units.read_pod(view, slot, bar)
-        charged = is_alone & (states <= STUCK)  # also of pods that are going, and no unit any more
+        charged = is_own & (states <= STUCK)  # also of pods that are going, and no unit any more
         for kin in dict.fromkeys(kins[number] for number in numbers[charged].tolist()):
+            if kins.is_stray[kin.number]:
+                self._dues.read_stray(view, kin)
+                continue
             bar = bars.of_alone(kin, "", waits=self._is_waiting(kin))
             self._dues.read_alone(view, kin, bar)
 
     def _alone(self) -> list[int]:
-        """Return the slots of pods on their own that charge their queues."""
+        """Return the slots of pods on their own, and of strays, that charge their queues."""
         roll = self._roll
-        is_there = self._kins.is_alone[roll.kin] & (roll.state <= STUCK)
+        is_own = self._kins.is_alone[roll.kin] | self._kins.is_stray[roll.kin]
+        is_there = is_own & (roll.state <= STUCK)
         found: list[int] = np.flatnonzero(is_there).tolist()
         return found
 

@@ -62,9 +62,10 @@ class Standings:
         self._refusals: Final[dict[tuple[str, str], str | None]] = {}  # by namespace and class
 
     def of_gang(self, gang: Gang) -> Standing:
-        """Return what a group says; pods of one that does not exist have no queue."""
+        """Return what a group says; of one that does not exist what its pods say."""
         if gang.group is None:
-            return Standing("", self._classes.default, self._classes.default < _PREEMPTIBLE_BELOW)
+            strays = map(self.of_stray, gang.kins)
+            return min(strays, default=self._standing("", "", "", None))
         spec, name = gang.group.spec, gang.group.spec.priority_class_name
         refusal = self._refusal(gang.key.namespace, name)
         if refusal is not None:
@@ -81,6 +82,13 @@ class Standings:
             refusal = refusal and f"metadata.labels[{PRIORITY_CLASS_NAME}]: {refusal}"
         queue = labels.get(QUEUE) or self._default_queue
         return self._standing(queue, name, labels.get(PREEMPTIBILITY, ""), refusal)
+
+    def of_stray(self, kin: Kin) -> Standing:
+        """Return what pods say that run without a place in the group that they name.
+
+        They can be preempted, whatever they say: else to name another group would be a way to stay.
+        """
+        return self.of_alone(kin)._replace(is_preemptible=True, refusal="")
 
     def _refusal(self, namespace: str, name: str) -> str | None:
         """Say why a label may not choose a class; many ask for the same."""

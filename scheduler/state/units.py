@@ -109,16 +109,18 @@ class Units:
             patient_until=patient_until(group.metadata, delay) if group else 0,
             patience=delay,
             may_move=self._may_move(view, gang, standing.queue),
+            can_hold=group is not None,
         )
         age = (*_age_of_gang(gang, view.roll), gang.key, 0)
         self._put(gang.key, _Entry(age, unit, gang.number, NONE))
         return unit
 
     def read_pod(self, view: View, slot: int, bar: Bar | None) -> None:
-        """Make the unit of a pod on its own; *bar* is in its way."""
+        """Make the unit of a pod that has no place in a group; *bar* is in its way."""
         roll, state = view.roll, int(view.roll.state[slot])
         meta, key, kin = roll.pod(slot).metadata, roll.keys[slot], roll.kins[int(roll.kin[slot])]
-        standing = view.standings.of_alone(kin)
+        is_stray = bool(roll.kins.is_stray[kin.number])
+        standing = (view.standings.of_stray if is_stray else view.standings.of_alone)(kin)
         name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
         waiting = (slot,) if state == WAITING else ()
         delay = kin.annotations.get(PREEMPTION_DELAY, "")

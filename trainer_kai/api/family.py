@@ -17,7 +17,6 @@ from trainer_kai.api.pod import Pod, PodSpec, PodStatus
 from trainer_kai.api.share import (
     one_of_finalizers,
     one_of_owners,
-    one_value,
     without_index,
     without_node,
 )

@@ -44,7 +44,7 @@ SEATS = [
 
 @pytest.mark.parametrize("case", SEATS, ids=ids)
 def test_seats(case: Case[tuple[dict[str, Any], str], str]) -> None:
-    """A stray holds what it has of its node, and is in no unit."""
+    """A stray that runs holds what it has of its node, and is a unit of its own."""
     spec, sub = case.given
 
     found = encoded(group("g", **spec), pod("p", "g", sub), node("a"), pod("q", "g", sub, node="a"))
@@ -52,7 +52,9 @@ def test_seats(case: Case[tuple[dict[str, Any], str], str]) -> None:
     if found.strays:
         assert [stray.group.name for stray in found.strays] == ["g"]
         assert case.want.removeprefix("names ") in found.strays[0].message
-        assert (found.units, found.snapshot.nodes.idle[0, found.snapshot.axes.pods]) == ((), 109)
+        assert [unit.name for unit in found.units] == ["pg-q-q"]
+        assert found.snapshot.units[0].is_preemptible
+        assert found.snapshot.nodes.idle[0, found.snapshot.axes.pods] == 109
     else:
         leaf = leaf_of(found, "g", case.want)
         assert (len(leaf.waiting), leaf.there) == (1, 1)

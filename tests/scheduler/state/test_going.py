@@ -55,7 +55,7 @@ def _going(name: str, of: str = "", at: str = "a", **more: Any) -> dict[str, Any
 
 
 def test_what_goes_is_told_by_queue_and_node() -> None:
-    """Of groups and of pods on their own; not of others' pods, nor of who has no queue."""
+    """Of groups, of pods on their own and of strays; not of the pods of other schedulers."""
     found = encoded(
         *map(node, "ab"),
         group("g", queue="r"),
@@ -71,7 +71,7 @@ def test_what_goes_is_told_by_queue_and_node() -> None:
     ).snapshot
     names, at = found.queues.names, found.nodes.names
     told = {(names[it.queue], at[it.node]): it.amounts[2] for it in found.queues.going}
-    assert told == {("r", "a"): 2000, ("r", "b"): 1000, ("q", "a"): 1000}
+    assert told == {("r", "a"): 2000, ("r", "b"): 1000, ("q", "a"): 2000}
 
 
 @pytest.mark.parametrize("now", [NOW, NOW + 10_000], ids=["going", "stuck"])

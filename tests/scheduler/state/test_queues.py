@@ -246,7 +246,8 @@ CHARGES = [
     Case("it succeeded", ("g", {"node": "a", "phase": "Succeeded"}), (0, 0, 0)),
     Case("another scheduler has it", ("g", {"node": "a", "schedulerName": "x"}), (0, 0, 0)),
     Case("it is in no group", ("", {"node": "a"}), (1, 0, 1)),
-    Case("its group does not exist", ("none", {"node": "a"}), (0, 0, 0)),
+    Case("its group does not exist", ("none", {"node": "a"}), (1, 0, 1)),
+    Case("it waits for a group that does not exist", ("none", {}), (0, 0, 0)),
     Case("its group cannot be meant", ("wrong", {}), (0, 0, 0)),
     Case("its group cannot be meant any more", ("wrong", {"node": "a"}), (1, 0, 1)),
     Case(
