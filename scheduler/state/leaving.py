@@ -9,10 +9,11 @@ from scheduler.state.moved import with_holds
 from scheduler.state.orders import UnitOrders
 from scheduler.state.reserved import read_reserved
 from scheduler.state.roll import going_until
+from scheduler.state.stays import trainjob_key
 from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
-from trainer_kai.api.resources import JOBSETS, TRAINJOBS
+from trainer_kai.api.resources import JOBSETS
 
 __all__ = ["Departures", "Leaving"]
 
@@ -99,16 +100,20 @@ class Leaving:
         )
 
     def owner_of(self, group: Key) -> Owner | None:
-        """Return the TrainJob that a group is of; one of a JobSet that nobody knows has no name."""
+        """Return the TrainJob that a group is of, if there is one; else its pods go one by one.
+
+        Of a JobSet that is not known, or is another of its name, the TrainJob has no name.
+        """
         known = self._cluster.pod_groups.get(group)
         owners = known.metadata.owner_references if known else ()
         for owner in owners:
             if owner.kind != JOBSETS.kind:
                 continue
             jobset = self._cluster.jobsets.get(Key(group.namespace, owner.name))
-            if jobset is None:
+            if jobset is None or jobset.metadata.uid != owner.uid:
                 return Owner(Key(group.namespace, ""), "")
-            above = jobset.metadata.controller
-            if above is not None and above.kind == TRAINJOBS.kind:
-                return Owner(Key(group.namespace, above.name), above.uid)
+            key, above = trainjob_key(jobset), jobset.metadata.controller
+            job = self._cluster.trainjobs.get(key) if key else None
+            if job is not None and above is not None and job.metadata.uid == above.uid:
+                return Owner(job.metadata.key, above.uid)
         return None

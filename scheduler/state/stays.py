@@ -12,8 +12,8 @@ from scheduler.state.terms import epoch_s
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE, LAST_CHECKPOINT, TRAINJOB_CONTROLLER
+from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.evicted import is_evicted
 
@@ -80,8 +80,11 @@ def is_copied(job: TrainJob) -> bool:
 
 
 def trainjob_key(jobset: JobSet | None) -> Key | None:
-    """Return which TrainJob a JobSet is of."""
-    owner = jobset.metadata.controller if jobset else None
-    if jobset is None or owner is None or owner.kind != TRAINJOBS.kind:
+    """Return which TrainJob a JobSet is of: Trainer calls it like the TrainJob.
+
+    Any user may write another owner on a JobSet of their own; it is then of no TrainJob.
+    """
+    owner = trainjob_owner(jobset.metadata) if jobset else None
+    if jobset is None or owner is None or owner.name != jobset.metadata.name:
         return None
-    return Key(jobset.metadata.namespace, owner.name)
+    return jobset.metadata.key

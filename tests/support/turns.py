@@ -309,7 +309,13 @@ _AWAY = {
     }
     for name, minute in (("n", 1), ("l", 2))
 }
-_T = {"apiVersion": "x/v1", "kind": "TrainJob", "name": "j", "uid": "t", "controller": True}
+_T = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "name": "j",
+    "uid": "t",
+    "controller": True,
+}
 _RECORD = {"trainer-kai.dev/evicted-by": json.dumps({"trainJob": "t", "podGroup": "g"})}
 _MOVED = group("g", subGroups=_SUBS, meta={**_OWNED, "annotations": _said(held=_AWAY) | _RECORD})
 _OF_MOVED: list[Change] = [

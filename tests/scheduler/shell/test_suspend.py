@@ -57,7 +57,8 @@ def job(
 def known(fields: dict[str, Any], *, recorded: bool) -> Live:
     """Return what a scheduler knows of a TrainJob, its JobSet and its PodGroup."""
     live = Live(lambda: Terms(now=0))
-    above = {"kind": "TrainJob", "name": "job", "uid": "u", "controller": True}
+    api = "trainer.kubeflow.org/v1alpha1"
+    above = {"apiVersion": api, "kind": "TrainJob", "name": "job", "uid": "u", "controller": True}
     whose = {"kind": "JobSet", "name": "job", "uid": "s"}
     record = json.dumps({"trainJob": "u", "podGroup": "g"})
     jobset = {"name": "job", "namespace": "ns", "uid": "s", "ownerReferences": [above]}

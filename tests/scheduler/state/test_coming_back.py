@@ -54,7 +54,13 @@ def trainjob(*, suspend: bool = True, uid: str = "t") -> Fields:
 
 def jobset(status: str = "", *, suspend: bool = True) -> Fields:
     """Return its JobSet."""
-    owner = {"apiVersion": "x/v1", "kind": "TrainJob", "name": "j", "uid": "t", "controller": True}
+    owner = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "name": "j",
+        "uid": "t",
+        "controller": True,
+    }
     meta = {"uid": "u", "ownerReferences": [owner]}
     spec, state = {"suspend": suspend}, {"terminalState": status}
     return made("JobSet", "j", meta, spec=spec, status=state)

@@ -40,7 +40,8 @@ def trainjob(meta: Any = None, **spec: Any) -> dict[str, Any]:
 
 def jobset(kind: str = "TrainJob") -> dict[str, Any]:
     """Return a JobSet that somebody owns."""
-    owner = {"apiVersion": "x/v1", "kind": kind, "name": "j", "uid": "t", "controller": True}
+    api = "trainer.kubeflow.org/v1alpha1"
+    owner = {"apiVersion": api, "kind": kind, "name": "j", "uid": "t", "controller": True}
     return made("JobSet", "j", {"uid": "u", "ownerReferences": [owner]}, spec={})
 
 
