@@ -34,6 +34,7 @@ class Origin(NamedTuple):
     now: int
     jobset: JobSet | None = None
     runs_again: bool | None = None  # its TrainJob; None if there is none
+    is_due: bool = False  # a group that does not exist, and that a JobSet is to have
 
 
 class Gang:
@@ -46,6 +47,7 @@ class Gang:
         "group",
         "heads",
         "is_awaited",
+        "is_due",
         "is_forsaken",
         "is_listed",
         "is_promised",
@@ -71,6 +73,7 @@ class Gang:
         self.group: Final = group
         self.jobset: Final = jobset
         self.owner: Final = _owner(group.metadata) if group else ""
+        self.is_due: Final = origin.is_due
         self.is_suspended: Final = jobset is not None and jobset.spec.suspend
         self.leaves: Final[dict[str, list[Kin]]] = {}  # those that have a place in it
         self.refused: Final[dict[Kin, str]] = {}

@@ -22,8 +22,9 @@ from scheduler.state.stays import runs_again, trainjob_key
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import RESERVED
+from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RESERVED
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.policy.names import group_name
 
 __all__ = ["Gangs"]
 
@@ -63,7 +64,9 @@ class Gangs:
         """Take the time, and the names of TrainJobs of which something has changed."""
         self.changed, self._stale, self._now, self.strayed = {}, {}, now, []
         for trainjob in trainjobs:
-            self.touch(self._trainjobs.of(trainjob))
+            of_trainjob = self._trainjobs.of(trainjob)
+            self.touch(of_trainjob)
+            self._stale.update((key, None) for key in of_trainjob if self._is_missing(key))
         for key, (ends, past) in self._ends.items():
             if key in self.changed or sum(end <= now for end in ends) != past:
                 self._stale[key] = None
@@ -132,7 +135,7 @@ class Gangs:
     def _founded(self, key: Key, before: Gang | None, named: dict[Kin, None]) -> Gang | None:
         kins = self._roll.kins
         group = self._cluster.pod_groups.get(key)
-        origin = self._origin(group)
+        origin = self._origin(group) if group else self._origin_of_none(key, named)
         is_told = origin.runs_again is not None  # whether its TrainJob goes on
         if not named and not (group and is_told and moved_leaves(group, self._now)):
             return None
@@ -167,11 +170,21 @@ class Gangs:
         is_watched = group is not None and (gang is not None or ends)
         owners = group.metadata.owner_references if group and is_watched else ()
         self._owners.put(key, (gang.owner,) if gang and gang.owner else ())
-        self._jobsets.put(key, (Key(key.namespace, owner.name) for owner in owners))
+        jobsets = [Key(key.namespace, owner.name) for owner in owners]
         trainjob = trainjob_key(self._jobset_of(group)) if is_watched else None
-        self._trainjobs.put(key, (trainjob,) if trainjob else ())
+        trainjobs = [trainjob] if trainjob else []
+        if group is None:
+            named = self._named.get(key, ())
+            jobsets = [Key(key.namespace, kin.labels.get(JOBSET_NAME, "")) for kin in named]
+            trainjobs = jobsets  # they are called alike
+        self._jobsets.put(key, jobsets)
+        self._trainjobs.put(key, trainjobs)
         after = gang.said.after if gang else ()
         self._before.put(key, (Key(key.namespace, one.group) for one in after))
+
+    def _is_missing(self, key: Key) -> bool:
+        """Say whether pods name a group that does not exist."""
+        return key in self._named and key not in self._cluster.pod_groups
 
     def _is_watched(self, key: Key) -> bool:
         """Say whether pods name a group, or some of it is, or was, about to come back."""
@@ -189,6 +202,21 @@ class Gangs:
         is_over = jobset is not None and bool(jobset.status.terminal_state)
         goes_on = runs_again(job, group) and not is_over if job and group else None
         return Origin(self._now, jobset, goes_on)
+
+    def _origin_of_none(self, key: Key, named: Iterable[Kin]) -> Origin:
+        """Return what a gang without a group is made from: it may be about to be made again."""
+        names = {kin.labels.get(JOBSET_NAME, "") for kin in named}
+        found = (self._cluster.jobsets.get(Key(key.namespace, name)) for name in names)
+        is_due = any(key.name in _names_of(it) for it in found if it and self._has_groups(it))
+        return Origin(self._now, is_due=is_due)
+
+    def _has_groups(self, jobset: JobSet) -> bool:
+        """Say whether the podgrouper makes the groups of a JobSet, if any is missing."""
+        meta, spec = jobset.metadata, jobset.spec
+        if spec.suspend or meta.deletion_timestamp or jobset.status.terminal_state:
+            return False
+        is_admitted = meta.annotations.get(ADMITTED) == ADMITTED_MARK
+        return is_admitted and trainjob_key(jobset) in self._cluster.trainjobs
 
     def _number(self) -> int:
         if self._free:
@@ -222,3 +250,11 @@ class Gangs:
                 counts[kin.number] = attempt == of_job[job]
                 if kin.gang is not None:
                     self.changed[kin.gang] = None
+
+
+def _names_of(jobset: JobSet) -> set[str]:
+    """Return what the groups of a JobSet are called."""
+    meta = jobset.metadata
+    labels = (job.template.spec.template.metadata.labels for job in jobset.spec.replicated_jobs)
+    suffixes = {it[GANG] for it in labels if GANG in it}
+    return {group_name(meta.name, meta.uid, suffix) for suffix in suffixes}

@@ -65,7 +65,8 @@ class Standings:
         """Return what a group says; of one that does not exist what its pods say."""
         if gang.group is None:
             strays = map(self.of_stray, gang.kins)
-            return min(strays, default=self._standing("", "", "", None))
+            said = min(strays, default=self._standing("", "", "", None))
+            return said._replace(is_preemptible=not gang.is_due)
         spec, name = gang.group.spec, gang.group.spec.priority_class_name
         refusal = self._refusal(gang.key.namespace, name)
         if refusal is not None:

@@ -25,8 +25,8 @@ def _live(owner: dict[str, Any], uid: str = "u") -> Live:
         spec = {"runtimeRef": {"name": "r"}, "suspend": suspended}
         trainjob = decode(TRAINJOBS.struct, json.dumps({"metadata": meta, "spec": spec}).encode())
         live.put(live.cluster.trainjobs, trainjob.metadata.key, trainjob)
-    meta = {"namespace": TENANT, "name": "job", "uid": "u", "ownerReferences": [owner]}
-    jobset = decode(JOBSETS.struct, json.dumps({"metadata": meta, "spec": {}}).encode())
+    of_jobset = {"namespace": TENANT, "name": "job", "uid": "u", "ownerReferences": [owner]}
+    jobset = decode(JOBSETS.struct, json.dumps({"metadata": of_jobset, "spec": {}}).encode())
     live.put(live.cluster.jobsets, jobset.metadata.key, jobset)
     group = pod_group(TENANT, "pg-job-u")
     of = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "job", "uid": uid}

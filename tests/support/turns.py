@@ -335,4 +335,34 @@ _MOVES: Final = [
     ),
 ]
 
-TURNS: Final = [*_GANGS, *_PLACES, *_MOVES]
+_TEMPLATE = {"metadata": {"labels": {"trainer-kai.dev/gang": "Main"}}}
+_JOBS = [{"name": "n", "template": {"spec": {"template": _TEMPLATE}}}]
+_DUE: list[Change] = [
+    made(
+        "JobSet",
+        "j",
+        {
+            "uid": "u",
+            "ownerReferences": [_T],
+            "annotations": {"trainer-kai.dev/admitted": "v1"},
+        },
+        spec={"replicatedJobs": _JOBS},
+    ),
+    made("TrainJob", "j", {"uid": "t"}, spec={}),
+    pod("p", "pg-j-u", node="a", labels={"jobset.sigs.k8s.io/jobset-name": "j"}),
+]
+_STRAY = [group("g", subGroups=_SUBS), pod("p", "g", "x", node="a")]
+
+_STRAYS: Final = [
+    Turn("a group is made again", _DUE, [group("pg-j-u")]),
+    Turn("a group is not made again: its JobSet goes", _DUE, [gone(_DUE[0])]),
+    Turn("nor if its TrainJob goes", _DUE, [gone(_DUE[1])]),
+    Turn("a TrainJob comes whose group is missing", [_DUE[0], _DUE[2]], [_DUE[1]]),
+    Turn("a pod that runs names a sub-group that its group does not have", _STRAY[:1], [_STRAY[1]]),
+    Turn("its group gets that sub-group", _STRAY, [group("g", subGroups=[{"name": "x"}])]),
+    Turn("it names one that is there", _STRAY, [pod("p", "g", "n-replica-0", node="a")]),
+    Turn("it goes", _STRAY, [gone(_STRAY[1])]),
+    Turn("its group loses it", [group("g"), pod("p", "g", node="a")], [_STRAY[0]]),
+]
+
+TURNS: Final = [*_GANGS, *_PLACES, *_MOVES, *_STRAYS]

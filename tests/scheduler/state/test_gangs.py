@@ -263,3 +263,40 @@ def test_what_of_it_is_there(case: Case[list[dict[str, Any]], bool]) -> None:
     pods = [pod(f"p{i}", "g", **one) for i, one in enumerate(case.given)]
 
     assert unit_of(encoded(node("a"), group("g"), *pods), "g").is_kept == case.want
+
+
+_ADMITTED = {"trainer-kai.dev/admitted": "v1"}
+_TRAINJOB = made("TrainJob", "j", {"uid": "t"}, spec={})
+
+
+def _jobset(suspend: bool = False, gang: str = "Main", annotations: Any = None) -> dict[str, Any]:
+    """Return the JobSet of the TrainJob, which is to have the group pg-j-u."""
+    api = "trainer.kubeflow.org/v1alpha1"
+    owner = {"apiVersion": api, "kind": "TrainJob", "name": "j", "uid": "t", "controller": True}
+    notes = _ADMITTED if annotations is None else annotations
+    meta = {"uid": "u", "ownerReferences": [owner], "annotations": notes}
+    pods = {"metadata": {"labels": {"trainer-kai.dev/gang": gang}}}
+    jobs = [{"name": "n", "template": {"spec": {"template": pods}}}]
+    return made("JobSet", "j", meta, spec={"suspend": suspend, "replicatedJobs": jobs})
+
+
+# what there is -> whether pods that run may be taken from a group that does not exist
+MISSING: list[Case[list[dict[str, Any]], bool]] = [
+    Case("it is about to be made again", [_jobset(), _TRAINJOB], False),
+    Case("the JobSet does not exist", [_TRAINJOB], True),
+    Case("the TrainJob does not exist", [_jobset()], True),
+    Case("the JobSet is suspended", [_jobset(suspend=True), _TRAINJOB], True),
+    Case("it was not admitted", [_jobset(annotations={}), _TRAINJOB], True),
+    Case("it has another group", [_jobset(gang="other"), _TRAINJOB], True),
+]
+
+
+@pytest.mark.parametrize("case", MISSING, ids=ids)
+def test_pods_of_a_missing_group(case: Case[list[dict[str, Any]], bool]) -> None:
+    """To delete them would end their TrainJob, so they are left alone while that is all."""
+    labels = {"jobset.sigs.k8s.io/jobset-name": "j"}
+    there = pod("p", "pg-j-u", node="a", meta={"labels": labels})
+
+    found = encoded(node("a"), there, *case.given)
+
+    assert [unit.is_preemptible for unit in found.snapshot.units] == [case.want]
