@@ -31,7 +31,7 @@ from scheduler.state.news import (
 )
 from scheduler.state.orders import UnitOrders
 from scheduler.state.permits import Permit
-from scheduler.state.repair import Shortage, is_lost, kept_place, lack_of
+from scheduler.state.repair import Shortage, goes_on, is_lost, kept_places, lack_of
 from scheduler.state.state import State
 from scheduler.state.stays import is_copied, is_held, refusal, runs_again
 from scheduler.state.suspended import Suspended
@@ -66,6 +66,7 @@ class Live:
         self._moved: set[Key] = set()
         self.leads = False
         self._short: dict[Key, None] = {}  # units that may have begun without being whole
+        self._lost: dict[Key, dict[Key, Pod]] = {}  # by group: pods whose places may be kept
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
         self.members: Final = Members(self.cluster, self._scheduler_name)
         self.leaving: Final = Leaving(self.cluster, terms)
@@ -90,7 +91,7 @@ class Live:
             is_evicted = bool(self.assumed.whose_eviction(key))
             if before is not None and not is_evicted and is_lost(before, shown):
                 self._note_short(group_of(key, before))
-                if self._keeps_place(key, before):
+                if self._may_keep_place(key, before):
                     topics = ANY  # it has to be written
             self._regroup(key, before, shown)
         return MORE if topics is ANY and self._gathers(key, shown) else topics
@@ -158,13 +159,14 @@ class Live:
     def follow(self, now_s: float) -> None:
         """Act no longer."""
         self.leads = False
-        self._kept = {}
+        self._lost, self._kept = {}, {}
         self.assumed.leave(now_s)
         self.leaving.clear()
         self.on_group = self.on_record = self.on_pairs = None
 
     def snapshot(self) -> Encoded:
         """Return what a plan is made from; `moved` counts from now on."""
+        self._keep_places()
         self._moved = set()
         now = self._terms().now
         self.refusals.look(now)
@@ -341,26 +343,33 @@ class Live:
 
     def kept_places(self) -> list[UnitOrders]:
         """Return what is to be written of places that are kept since this was asked last."""
+        self._keep_places()
         kept, self._kept = self._kept, {}
         return [UnitOrders(group, text, (), (), None) for group, text in kept.items()]
 
-    def _keeps_place(self, key: Key, lost: Pod) -> bool:
-        """Keep the place of a pod, if another one will want it."""
+    def _may_keep_place(self, key: Key, lost: Pod) -> bool:
+        """Take note of a lost pod, if another one may want its place."""
         name = group_of(key, lost)
-        if name is None:
+        group = self.cluster.pod_groups.get(name) if name else None
+        if name is None or group is None or not self.leads or not self.members.is_ours(lost):
             return False
-        group = self.cluster.pod_groups.get(name)
-        if not self.leads or group is None or not self.members.is_ours(lost):
+        if self._is_closing(key.namespace) or not goes_on(group, self.suspended.jobset_of(group)):
             return False
-        if self._is_closing(key.namespace):
-            return False
-        others = (self.cluster.pods.get(other) for other in self.members.of(name) - {key})
-        text = kept_place(lost, filter(None, others), group, self.suspended.jobset_of(group))
-        if text is None:
-            return False
-        self._kept[name] = text
-        self._lay_hold(name, text)
+        self._lost.setdefault(name, {})[key] = lost
         return True
+
+    def _keep_places(self) -> None:
+        """Keep the places of the pods that were lost of late, if others will want them."""
+        found, self._lost = self._lost, {}
+        for name, lost in found.items():
+            group = self.cluster.pod_groups.get(name)
+            if group is None:
+                continue
+            others = (self.cluster.pods[it] for it in self.members.of(name) - lost.keys())
+            text = kept_places(lost.values(), others, group, self.suspended.jobset_of(group))
+            if text is not None:
+                self._kept[name] = text
+                self._lay_hold(name, text)
 
     def _is_closing(self, namespace: str) -> bool:
         """Say whether a namespace is deleted: nothing is made anew in there."""

@@ -21,7 +21,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.census import sight
 
-__all__ = ["Shortage", "goes_on", "grace_of", "is_lost", "is_short", "kept_place", "lack_of"]
+__all__ = ["Shortage", "goes_on", "grace_of", "is_lost", "is_short", "kept_places", "lack_of"]
 
 _OVER = ("Succeeded", "Failed")
 
@@ -46,15 +46,21 @@ def is_lost(before: Pod | None, now: Pod | None) -> bool:
     return _is_leaving(now) and now.status.phase != "Succeeded"
 
 
-def kept_place(
-    lost: Pod, others: Iterable[Pod], group: PodGroup, jobset: JobSet | None
+def kept_places(
+    lost: Iterable[Pod], others: Iterable[Pod], group: PodGroup, jobset: JobSet | None
 ) -> str | None:
-    """Return the annotation with the place of a lost pod in it; None if nobody will want it."""
+    """Return the annotation with the places of lost pods in it; None if no pod will want them.
+
+    All that a group has lost is looked at once: to look at all its pods for each that it loses took
+    minutes for thousands, which a user may delete in a moment.
+    """
     if not goes_on(group, jobset) or group_bar(group) is not None:
         return None
-    counting = _of_newest((lost, *others))
-    if lost not in counting or any(pod.status.phase == "Succeeded" for pod in counting):
-        return None  # of an attempt that is over, or it is about to end
+    lost = list(lost)
+    counting = _of_newest((*lost, *others))
+    if any(pod.status.phase == "Succeeded" for pod in counting):
+        return None  # it is about to end
+    are_counting = set(map(id, counting))
     least = minima(group)
     there = Counter(
         leaf_of(pod, least)
@@ -65,11 +71,14 @@ def kept_place(
     held = read_reserved(text)
     slots = [] if isinstance(held, str) else [slot for some in held.values() for slot in some]
     has = there + Counter(slot.leaf for slot in slots)
-    leaf = leaf_of(lost, least)
-    if leaf not in least or not _is_enough(group, has):
-        return None  # it was not whole: whoever is missing gets a place anew, with the others
-    place = SlotAt(leaf, lost.spec.node_name, Cause.REPAIR)
-    return write_reserved([*slots, place], coming_back(text))
+    places = [
+        SlotAt(leaf, pod.spec.node_name, Cause.REPAIR)
+        for pod in lost
+        if id(pod) in are_counting and (leaf := leaf_of(pod, least)) in least
+    ]
+    if not places or not _is_enough(group, has):
+        return None  # it was not whole: what is missing gets a place anew, with the others
+    return write_reserved([*slots, *places], coming_back(text))
 
 
 def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:

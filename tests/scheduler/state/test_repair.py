@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.repair import Shortage, kept_place, lack_of
+from scheduler.state.repair import Shortage, kept_places, lack_of
 from tests.support.clusters import JOBSET, cluster, group, jobset_pod, made, pod
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
@@ -58,7 +58,7 @@ def test_what_is_on_its_way_stays_known() -> None:
     owned, jobset = of_jobset()
     owned["metadata"]["annotations"] = {"trainer-kai.dev/reserved": held}
     found, (lost,), its = read(owned, jobset, jobset_pod("a", "g", "n", node="x"))
-    text = kept_place(lost, [], found, its)
+    text = kept_places([lost], [], found, its)
     assert text is not None
     kept = {"nodes": {"x": 1}, "cause": "repair"}
     assert json.loads(text) == {"l-replica-0": away, "n-replica-0": kept}
@@ -71,6 +71,6 @@ def test_the_place_of_one_that_could_be_spared() -> None:
         jobset_pod("a", "g", "n", node="x"),
         jobset_pod("b", "g", "l", node="y"),
     )
-    text = kept_place(lost, [other], found, jobset)
+    text = kept_places([lost], [other], found, jobset)
     assert text is not None
     assert json.loads(text) == {"n-replica-0": {"nodes": {"x": 1}, "cause": "repair"}}
