@@ -38,5 +38,5 @@ def test_the_places_of_all_lost_pods_are_kept_at_once() -> None:
     live.snapshot()
 
     assert time.process_time() - began < _MOST_S
-    nodes = json.loads(kept.hold)["default"]["nodes"]
+    nodes = json.loads(kept.hold or "")["default"]["nodes"]
     assert nodes == {f"n{number}": _PODS // 20 for number in range(20)}

@@ -25,7 +25,14 @@ from trainer_kai.kube import request as build
 from trainer_kai.kube.access import Access
 from trainer_kai.kube.answer import check, readable
 from trainer_kai.kube.backoff import Backoff
-from trainer_kai.kube.errors import ApiError, Throttled, Unauthorized, Unavailable, is_retryable
+from trainer_kai.kube.errors import (
+    ApiError,
+    Throttled,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    is_retryable,
+)
 from trainer_kai.kube.request import AS_IS, Body, Deletion, Patch, PatchKind, Request, Write
 from trainer_kai.kube.transport import Transport
 
@@ -127,9 +134,14 @@ class Client:
                 return
 
     async def page(self, target: build.Target[T], limit: int, token: str = "") -> Page[T]:
-        """Read one page of a list."""
+        """Read one page of a list, of fewer objects where so many are too large."""
         asked = build.list_page(target, limit, token)
-        data = await self.send(asked)
+        try:
+            data = await self.send(asked)
+        except TooLarge:
+            if limit == 1:
+                raise
+            return await self.page(target, max(limit // 10, 1), token)
         with readable(asked):
             return decode_page(target.resource.struct, data)
 

@@ -10,6 +10,7 @@
     ├── WatchExpired     410  the version asked for is gone: list again
     ├── Throttled        429  later, and how much later
     ├── Unavailable      5xx  or nobody answered, or the connection broke
+    ├── TooLarge         2xx  and more than we keep in memory: ask for less at a time
     └── Garbled          2xx  but we cannot read it; a write was done all the same
 
 Nothing of the HTTP library leaves this room: its errors are chained to these. Whether trying the
@@ -30,6 +31,7 @@ __all__ = [
     "NotFound",
     "Refusal",
     "Throttled",
+    "TooLarge",
     "Unauthorized",
     "Unavailable",
     "WatchExpired",
@@ -107,6 +109,10 @@ class Unavailable(ApiError):
     def __init__(self, refusal: Refusal, *, was_sent: bool = True) -> None:
         super().__init__(refusal)
         self.was_sent = was_sent  # False: it never reached the API server, so nothing happened
+
+
+class TooLarge(ApiError):
+    """The answer is larger than what we keep in memory of one."""
 
 
 class Garbled(ApiError):

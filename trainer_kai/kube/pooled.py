@@ -11,12 +11,15 @@ from yarl import URL
 from trainer_kai.errors import TrainerKaiError
 from trainer_kai.kube.access import Access
 from trainer_kai.kube.answer import Answer, check
+from trainer_kai.kube.errors import Refusal, TooLarge
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.tls import tls_context
 from trainer_kai.kube.transport import headers_for, unavailable, untrusted
 
 __all__ = ["PooledTransport"]
 
+# A page of a list is as large as users make its objects: it must not take all memory.
+_MOST_BYTES: Final = 32 * 2**20
 _CONNECT_S: Final = 10.0
 _KEEP_S: Final = 30.0  # shorter than the API server keeps an idle connection
 # A machine that is gone says nothing: the kernel finds out within half a minute.
@@ -49,12 +52,12 @@ class PooledTransport:
         )
 
     async def send(self, request: Request, timeout_s: float) -> Answer:
-        """Send a request and read the whole answer."""
+        """Send a request and read the whole answer; raise `TooLarge` above 32 MiB."""
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
         options = await self._options(request, limits)
         with self._errors_as_ours(request):
             async with self._open(request, options) as response:
-                return await _read(response)
+                return await _read(request, response)
 
     @asynccontextmanager
     async def stream(
@@ -68,7 +71,7 @@ class PooledTransport:
         try:
             if response.status >= 300:
                 with self._errors_as_ours(request):
-                    refusal = await _read(response)
+                    refusal = await _read(request, response)
                 check(request, refusal)
             yield _Pieces(response, lambda error: self._as_ours(request, error))
         finally:
@@ -170,9 +173,16 @@ class _Pieces:
         return piece
 
 
-async def _read(response: aiohttp.ClientResponse) -> Answer:
-    wait = response.headers.get("Retry-After")
-    return Answer(response.status, await response.read(), wait)
+async def _read(request: Request, response: aiohttp.ClientResponse) -> Answer:
+    pieces, size = [], 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MOST_BYTES:
+            response.close()
+            message = f"the answer has more than {_MOST_BYTES >> 20} MiB"
+            raise TooLarge(Refusal(str(request), response.status, "", message))
+    return Answer(response.status, b"".join(pieces), response.headers.get("Retry-After"))
 
 
 def _probing_socket(address: tuple[Any, ...]) -> socket.socket:

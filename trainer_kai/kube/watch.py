@@ -7,7 +7,8 @@ The contract with the consumer:
 2. `on_synced` is called when a list has been told to its end: at the start, and after each gap.
 3. After a gap (the version we would continue from is gone) the kind is listed again. What changed
    meanwhile is told once, in its last state; what was deleted meanwhile is told without a state.
-4. Of an object only key, version and uid are kept here. Lists are read in pages.
+4. Of an object only key, version and uid are kept here. Lists are read in pages: of 50 objects,
+   then of as many as fit into 8 MiB, for a user may make any number of objects of 1.5 MB.
 5. An object that cannot be read is reported, and to the consumer it is not there.
 6. Failures are waited out, longer each time. Only credentials that are refused, and a server that
    is not the one we trust, end the watch.
@@ -25,7 +26,14 @@ from trainer_kai.kube import request as build
 from trainer_kai.kube.answer import error_of_line, readable
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.client import Client, Patience
-from trainer_kai.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, WatchExpired
+from trainer_kai.kube.errors import (
+    ApiError,
+    Forbidden,
+    NotFound,
+    TooLarge,
+    Unauthorized,
+    WatchExpired,
+)
 from trainer_kai.kube.known import Change, Known
 from trainer_kai.kube.lines import Lines
 from trainer_kai.kube.reading import Unreadable, read_object, read_page
@@ -36,6 +44,8 @@ __all__ = ["Pace", "Watch", "WatchObserver"]
 T = TypeVar("T", bound=Object)
 
 _LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as anybody can wait
+_FIRST_PAGE: Final = 50  # any object may be as large as the API server takes: 1.5 MB
+_PAGE_BYTES: Final = 8 * 2**20  # of the pages that follow, as far as that can be known
 _AT_ONCE: Final = 50
 _NONE: Final = Patience(total_s=0)
 _SHORT_S: Final = 1.0  # a request that follows for less and tells nothing is no success
@@ -141,15 +151,20 @@ class Watch(Generic[T]):
     async def _list(self, on_change: Callable[[Change[T]], None]) -> str:
         """Tell what a list shows; return the version that it shows."""
         self._known.begin()
-        token = ""
+        token, items = "", min(_FIRST_PAGE, self._page_items)
         while True:
-            asked = build.list_page(self._target, self._page_items, token)
+            asked = build.list_page(self._target, items, token)
             try:
                 # To fail at the first page loses nothing, and says at once that there is trouble.
                 data = await self._client.send(asked, patience=None if token else _NONE)
             except WatchExpired:  # it took too long: fewer pages are faster
                 self._page_items = min(self._page_items * 4, _LONGEST_PAGE)
                 raise
+            except TooLarge:
+                if items == 1:
+                    raise
+                items = max(items // 10, 1)
+                continue
             self._observer.watch_read(self._name, "PAGE")
             with readable(asked):
                 page = read_page(self._target.resource.struct, data)
@@ -157,10 +172,15 @@ class Watch(Generic[T]):
                 _tell(on_change, self._listed(item))
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)  # a long list holds up nobody
+            items = self._fitting(len(data) // max(len(page.items), 1))
             token = page.metadata.continue_token
             if not token:
                 _tell(on_change, self._known.end())
                 return page.metadata.resource_version
+
+    def _fitting(self, item_bytes: int) -> int:
+        """Return how many items the next page has, if they are as large as those of the last."""
+        return max(min(_PAGE_BYTES // max(item_bytes, 1), self._page_items), 1)
 
     async def _follow(self, on_change: Callable[[Change[T]], None]) -> None:
         """Tell what happens after the last version told, until the API server ends it."""
