@@ -41,19 +41,20 @@ class NeighbourRows:
         self._labels: Final = labels
         self._namespaces: Final = namespaces
         self._selectors: Final = Selectors()
-        self._terms: Final[dict[Term, int]] = {}
+        self._terms: Final[dict[tuple[Term, str], int]] = {}  # with the namespace of whose they are
         self._near: Final[dict[int, tuple[Term, ...]]] = {}
         self._apart: Final[dict[int, tuple[int, ...]]] = {}
         self._spread: Final[dict[int, tuple[tuple[int, TopologySpread], ...]]] = {}
         self._matches: Final[dict[int, tuple[int, ...]]] = {}
         self._selector_of: Ints = np.zeros(0, dtype=np.int64)  # [term]
-        self._shunned_by: Final[dict[tuple[int, ...], tuple[int, ...]]] = {}  # by who matches
+        self._of: Final[dict[str, NDArray[np.bool_]]] = {}  # by namespace: which are its, [term]
+        self._shunned_by: Final[dict[tuple[str, tuple[int, ...]], tuple[int, ...]]] = {}
         self._bonds: Final[dict[int, Bonds]] = {}
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """Return the terms of anti-affinity."""
-        return tuple(self._terms)
+        return tuple(term for term, _ in self._terms)
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -73,7 +74,9 @@ class NeighbourRows:
                 self._read_affinity(number)
             if spec.topology_spread_constraints:
                 self._spread[number] = tuple(self._spreads(number))
-        self._selector_of = np.array([term.selector for term in self._terms], dtype=np.int64)
+        self._selector_of = np.array([term.selector for term, _ in self._terms], dtype=np.int64)
+        whose = np.array([namespace for _, namespace in self._terms], dtype=np.str_)
+        self._of.update({name: whose == name for name in {*whose.tolist()}})
 
     def of(self, number: int) -> Bonds:
         """Return the bonds of a kin."""
@@ -105,7 +108,8 @@ class NeighbourRows:
     def _read_affinity(self, number: int) -> None:
         kin = self._kins[number]
         self._near[number] = self._near_of(kin)
-        apart = (self._term(kin, term) for term in pod_terms(kin.spec.affinity, apart=True))
+        terms = pod_terms(kin.spec.affinity, apart=True)
+        apart = ((self._term(kin, term), kin.namespace) for term in terms)
         rows = (self._terms.setdefault(term, len(self._terms)) for term in apart)
         self._apart[number] = tuple(dict.fromkeys(rows))
 
@@ -137,25 +141,29 @@ class NeighbourRows:
             self._matches[number] = found
         return found
 
-    def _shunned(self, matches: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the terms whose selectors match."""
-        found = self._shunned_by.get(matches)
+    def _shunned(self, own: str, matches: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the terms whose selectors match, of pods of the same namespace.
+
+        A pod keeps off no others: else one small pod of any user could keep all off all nodes.
+        """
+        found = self._shunned_by.get((own, matches))
         if found is None:
             is_matched = np.zeros(len(self._selectors.rows), dtype=np.bool_)
             is_matched[list(matches)] = True
-            found = tuple(np.flatnonzero(is_matched[self._selector_of]).tolist())
-            self._shunned_by[matches] = found
+            of = self._of.get(own)
+            rows = [] if of is None else np.flatnonzero(is_matched[self._selector_of] & of).tolist()
+            found = self._shunned_by[own, matches] = tuple(rows)
         return found
 
     def _made(self, number: int) -> Bonds:
-        matches = self._matching(number)
+        matches, own = self._matching(number), self._kins[number].namespace
         near = self._near.get(number, ())
         return Bonds(
             matches=matches,
             near=near,
             is_own_neighbour=bool(near) and all(term.selector in matches for term in near),
             apart=self._apart.get(number, ()),
-            shunned=self._shunned(matches),
+            shunned=self._shunned(own, matches),
             spread=tuple(
                 Spread(
                     selector=selector,

@@ -94,6 +94,7 @@ def _nobody_wants_it_away(cluster: Cluster, pod: Pod, machine: Machine) -> bool:
     return not any(
         _means(term, other, pod) and _same_place(term, machine, at)
         for other, at in _there(cluster)
+        if other.namespace == pod.namespace
         for term in _terms(other, "podAntiAffinity")
     )
 
