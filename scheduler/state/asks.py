@@ -1,5 +1,6 @@
 """What each kin asks for, in columns, and what queues count of it."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,8 +26,9 @@ class _Ask(NamedTuple):
 class Asks:
     """By number of kin."""
 
-    def __init__(self, columns: Columns, least_memory_mib: int) -> None:
+    def __init__(self, columns: Columns, gpus: Sequence[str], least_memory_mib: int) -> None:
         self.columns: Final = columns
+        self._gpus: Final = gpus
         self.lacking: Final[dict[int, Lacking]] = {}
         self.sharing: Final[dict[int, Sharing]] = {}
         self._least_memory_mib: Final = least_memory_mib
@@ -58,7 +60,7 @@ class Asks:
                 self.counted[number, Kind.GPU] += shares  # of 64 devices at most: no matter
 
     def _ask(self, kin: Kin, known: dict[tuple[Recipe, bool], _Ask]) -> _Ask:
-        shares = sharing_of(kin)
+        shares = sharing_of(kin, self._gpus)
         if shares is None:
             self.sharing.pop(kin.number, None)
         else:

@@ -40,7 +40,8 @@ class Codes:
         self._serial: Ints = np.zeros(0, dtype=np.int64)  # who is known, by number of kin
         self.labels: Final = NodeLabels(nodes.nodes)
         self.taints: Final = Taints(nodes.nodes)
-        self.asks: Final = Asks(Columns(basis.resources, gpus), least_memory_mib(nodes.nodes))
+        columns, memory = Columns(basis.resources, gpus), least_memory_mib(nodes.nodes)
+        self.asks: Final = Asks(columns, gpus, memory)
         namespaces = Namespaces(cluster.namespaces, kins.namespaces)
         self.neighbours: Final = NeighbourRows(kins, self.labels, namespaces)
         self.neighbours.read(kins.numbers(basis.speakers))

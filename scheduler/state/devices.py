@@ -1,6 +1,10 @@
-"""Devices that pods share: a row for each, and a whole device less for everybody else."""
+"""Devices that pods share: a row for each, and a whole device less for everybody else.
 
-from collections.abc import Iterable, Iterator
+A device is shared where a reservation pod keeps it, which is in a namespace of the scheduler of
+such pods. The labels and annotations of other pods can be written by any user, and take nothing.
+"""
+
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -40,16 +44,25 @@ class DeviceRows:
         for row in rows:
             self._of_node.pop(row, None)
         roll, nodes = self._roll, self._nodes
+        kept = self._kept(is_meant)
         chosen = is_meant[roll.node] & roll.kins.shares[roll.kin]
         for slot in np.flatnonzero(chosen).tolist():
             row = int(roll.node[slot])
             shares = self._asks.sharing[int(roll.kin[slot])]
             amount = min(shares.of_device(device_memory_mib(nodes.nodes[row])), _WHOLE)
             going = amount if roll.state[slot] == RELEASING else 0
-            for group in _groups(roll.pod(slot).metadata, shares.devices):
+            for group in kept.get(row, frozenset()).intersection(_named(roll.pod(slot).metadata)):
                 devices = self._of_node.setdefault(row, {})
                 used, before = devices.get(group, _Device(0, 0))
                 devices[group] = _Device(used + amount, before + going)
+
+    def _kept(self, is_meant: Bools) -> dict[int, set[str]]:
+        """Return the devices of each node that reservation pods keep."""
+        roll, found = self._roll, dict[int, set[str]]()
+        for slot in np.flatnonzero(is_meant[roll.node] & roll.kins.keeps[roll.kin]).tolist():
+            named = _named(roll.pod(slot).metadata)
+            found.setdefault(int(roll.node[slot]), set()).update(named)
+        return found
 
     def table(self) -> Devices:
         """Return the rows."""
@@ -82,11 +95,10 @@ class DeviceRows:
         return next((column for column in self._gpus if allocatable[column] > 0), NONE)
 
 
-def _groups(meta: Meta, devices: int) -> Iterator[str]:
-    """Yield the devices of a pod; of one that names none a device that is like no other."""
-    named = sorted(
+def _named(meta: Meta) -> set[str]:
+    """Return the devices that the labels of a pod name."""
+    return {
         value
         for name, value in meta.labels.items()
         if name == GPU_GROUP or name.startswith(GPU_GROUP_PREFIX)
-    )
-    yield from dict.fromkeys(named) or (f"{meta.uid}-{number}" for number in range(devices))
+    }

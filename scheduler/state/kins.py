@@ -35,6 +35,7 @@ class Kins:
 
     def __init__(self, terms: Terms) -> None:
         self._scheduler_name: Final = terms.scheduler_name
+        self._gpus: Final = terms.gpu_resources
         self.by_index: frozenset[str] = frozenset()  # where pods of one Job are told apart
         self.rows: Final[list[Kin | None]] = [None]
         self.born = 0
@@ -54,6 +55,7 @@ class Kins:
         self.has_ports: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.has_volumes: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.shares: Bools = np.zeros(_FIRST, dtype=np.bool_)  # devices
+        self.keeps: Bools = np.zeros(_FIRST, dtype=np.bool_)  # devices, for pods that share them
         self.is_foreseen: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.gang: Ints = np.full(_FIRST, NONE, dtype=np.int64)  # where they have a place
         self.counts: Bools = np.zeros(_FIRST, dtype=np.bool_)  # into it
@@ -177,7 +179,8 @@ class Kins:
         self.is_excessive[number] = kin.recipe.excess is not None
         self.has_ports[number] = bool(kin.recipe.ports)
         self.has_volumes[number] = bool(spec.volumes)
-        self.shares[number] = sharing_of(kin) is not None
+        self.shares[number] = sharing_of(kin, self._gpus) is not None
+        self.keeps[number] = kin.is_reservation
         self.is_foreseen[number] = self.is_stray[number] = False
         self.gang[number] = self.queue[number] = NONE
         self.counts[number] = self.is_fixed[number] = self.is_heard[number] = False

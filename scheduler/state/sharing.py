@@ -41,9 +41,15 @@ class Sharing(NamedTuple):
         return (self.of_device(memory_mib) + 5) // 10 * 10 * self.devices
 
 
-def sharing_of(kin: Kin) -> Sharing | None:
-    """Read the annotations; None for whole devices, or for what cannot be meant."""
+def sharing_of(kin: Kin, gpus: Iterable[str]) -> Sharing | None:
+    """Read the annotations; None for whole devices, or for what cannot be meant.
+
+    Pods that ask for whole devices have them, whatever an annotation says that any user may add
+    while they run.
+    """
     annotations = kin.annotations
+    if any(kin.recipe.demand().get(name) for name in gpus):
+        return None
     if GPU_FRACTION in annotations:
         name, thousandths, mib = GPU_FRACTION, _fraction(annotations[GPU_FRACTION]), 0
     elif GPU_MEMORY in annotations:

@@ -53,6 +53,21 @@ def _claim(mode: str, volume: str = "") -> dict[str, Any]:
     return made("PersistentVolumeClaim", "c", spec={"accessModes": [mode], "volumeName": volume})
 
 
+def _sharing(name: str, fraction: str) -> dict[str, Any]:
+    said = {"annotations": {"gpu-fraction": fraction}, "labels": {"runai-gpu-group": "x"}}
+    return pod(name, node="a", asks={"cpu": "1"}, **said)
+
+
+_KEEPS = pod(
+    "keeps",
+    node="a",
+    asks={},
+    labels={"app": "kai-resource-reservation", "runai-gpu-group": "x"},
+    meta={"namespace": "kai-resource-reservation"},
+    schedulerName="x",
+)
+
+
 def _near(**selector: Any) -> dict[str, Any]:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}, **selector}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -193,9 +208,11 @@ _PLACES: Final = [
     Turn("something new is asked for", [pod("p")], [pod("q", asks={"new": "1"})]),
     Turn(
         "a device is shared",
-        [pod("p", node="a", annotations={"gpu-fraction": "0.5"})],
-        [pod("q", node="a", annotations={"gpu-fraction": "0.3"}), gone(pod("p"))],
+        [_KEEPS, _sharing("p", "0.5")],
+        [_sharing("q", "0.3"), gone(pod("p"))],
     ),
+    Turn("a device is kept", [_sharing("p", "0.5")], [_KEEPS]),
+    Turn("a device is kept no longer", [_KEEPS, _sharing("p", "0.5")], [gone(_KEEPS)]),
     Turn(
         "devices are smaller",
         [pod("p", node="a", annotations={"gpu-memory": "500"})],

@@ -15,19 +15,42 @@ def _on(device: str) -> dict[str, Any]:
     return {**_HALF, "node": "a", "labels": {"runai-gpu-group": device}}
 
 
+def _kept(device: str) -> dict[str, Any]:
+    """Return a pod that keeps a device for those that share it."""
+    return {
+        "node": "a",
+        "labels": {"app": "kai-resource-reservation", "runai-gpu-group": device},
+        "meta": {"namespace": "kai-resource-reservation"},
+        "schedulerName": "x",
+    }
+
+
 # pods on a node of 8 devices → ids and used, releasing thousandths; idle and releasing devices
 DEVICES = [
-    Case("one", [_on("x")], ([("x", 500, 0)], (7000, 0))),
-    Case("two on one", [_on("x"), _on("x")], ([("x", 1000, 0)], (7000, 0))),
-    Case("two on two", [_on("x"), _on("y")], ([("x", 500, 0), ("y", 500, 0)], (6000, 0))),
+    Case("one", [_on("x"), _kept("x")], ([("x", 500, 0)], (7000, 0))),
+    Case("two on one", [_on("x"), _on("x"), _kept("x")], ([("x", 1000, 0)], (7000, 0))),
+    Case(
+        "two on two",
+        [_on("x"), _on("y"), _kept("y"), _kept("x")],
+        ([("x", 500, 0), ("y", 500, 0)], (6000, 0)),
+    ),
     Case(
         "one of two is going",
-        [_on("x"), {**_on("x"), "meta": _GOING}],
+        [_on("x"), {**_on("x"), "meta": _GOING}, _kept("x")],
         ([("x", 1000, 500)], (7000, 0)),
     ),
-    Case("all are going", [{**_on("x"), "meta": _GOING}], ([("x", 500, 500)], (7000, 1000))),
-    Case("over", [{**_on("x"), "phase": "Succeeded"}], ([], (8000, 0))),
-    Case("no device is named", [{**_HALF, "node": "a"}], ([("p0-0", 500, 0)], (7000, 0))),
+    Case(
+        "all are going",
+        [{**_on("x"), "meta": _GOING}, _kept("x")],
+        ([("x", 500, 500)], (7000, 1000)),
+    ),
+    Case("over", [{**_on("x"), "phase": "Succeeded"}, _kept("x")], ([], (8000, 0))),
+    Case("no device is named", [{**_HALF, "node": "a"}, _kept("x")], ([], (8000, 0))),
+    Case("no device is kept", [_on("x")], ([], (8000, 0))),
+    Case("another is kept", [_on("x"), _kept("y")], ([], (8000, 0))),
+    Case(
+        "whole ones", [{**_on("x"), "asks": {"nvidia.com/gpu": "2"}}, _kept("x")], ([], (6000, 0))
+    ),
     Case(
         "several devices",
         [
@@ -36,7 +59,9 @@ DEVICES = [
                 "asks": {},
                 "annotations": {"gpu-fraction": "0.25", "gpu-fraction-num-devices": "2"},
                 "labels": {"runai-gpu-group/x": "x", "runai-gpu-group/y": "y"},
-            }
+            },
+            _kept("x"),
+            _kept("y"),
         ],
         ([("x", 250, 0), ("y", 250, 0)], (6000, 0)),
     ),
@@ -48,22 +73,16 @@ DEVICES = [
                 "asks": {},
                 "annotations": {"gpu-memory": "10001"},
                 "labels": {"runai-gpu-group": "x"},
-            }
+            },
+            _kept("x"),
         ],
         ([("x", 260, 0)], (7000, 0)),
     ),
+    Case("a pod that only keeps a device", [_kept("x")], ([], (8000, 0))),
     Case(
-        "whoever keeps a device for others",
-        [
-            _on("x"),
-            {
-                "node": "a",
-                "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "x"},
-                "meta": {"namespace": "kai-resource-reservation"},
-                "schedulerName": "x",
-            },
-        ],
-        ([("x", 500, 0)], (7000, 0)),
+        "a pod that says so elsewhere",
+        [_on("x"), {**_kept("x"), "asks": {}, "meta": {"namespace": "ns"}}],
+        ([], (8000, 0)),
     ),
     Case(
         "whoever says so elsewhere",
@@ -95,7 +114,7 @@ WAITING = [
     Case("a part", _HALF, f"pod p has the annotation gpu-fraction: it shares a GPU, {_NOT_YET}"),
     Case(
         "memory",
-        {"annotations": {"gpu-memory": "100"}},
+        {"annotations": {"gpu-memory": "100"}, "asks": {}},
         f"pod p has the annotation gpu-memory: it shares a GPU, {_NOT_YET}",
     ),
     Case(
@@ -118,7 +137,8 @@ def test_who_waits_for_a_part_of_a_device(case: Case[dict[str, Any], str]) -> No
 def test_the_shape_of_a_part() -> None:
     """It asks for no whole device, and counts for its queue."""
     found = encoded(
-        node("a"), pod("p", annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
+        node("a"),
+        pod("p", asks={}, annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}),
     )
 
     shape = shape_of(found, "p")
