@@ -17,6 +17,7 @@ from trainer_kai.api.names import (
     RAY_NODE_TYPE,
     RESERVATION_APP,
     SCALING_APP,
+    SCALING_NAMESPACE,
     TASK_PRIORITY,
 )
 from trainer_kai.api.pod import Pod, PodSpec
@@ -34,6 +35,8 @@ Said: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotat
 
 _WISHES: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
 _LEADERS: Final = ((KUBEFLOW_JOB_ROLE, ("master", "launcher")), (RAY_NODE_TYPE, ("head",)))
+# Any user may write the label; in these namespaces it is the scheduler that makes pods.
+_NAMESPACES: Final = {RESERVATION_APP: RESERVATION_APP, SCALING_APP: SCALING_NAMESPACE}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,9}")
 _UNRANKED: Final = 10**9  # behind all that have a number
 
@@ -188,13 +191,12 @@ class Kin:
     @property
     def is_reservation(self) -> bool:
         """Say whether they only hold the devices that others share."""
-        # Anybody may write the label; in their namespace it is the scheduler who makes pods.
-        return self.namespace == self.labels.get(APP) == RESERVATION_APP
+        return self.is_of_scheduler and self.labels[APP] == RESERVATION_APP
 
     @property
     def is_of_scheduler(self) -> bool:
         """Say whether they do something for the scheduler, and are no work."""
-        return self.labels.get(APP) in {RESERVATION_APP, SCALING_APP}
+        return self.namespace == _NAMESPACES.get(self.labels.get(APP, ""))
 
     @property
     def rank(self) -> int:

@@ -54,8 +54,9 @@ def _claim(mode: str, volume: str = "") -> dict[str, Any]:
 
 
 def _sharing(name: str, fraction: str) -> dict[str, Any]:
-    said = {"annotations": {"gpu-fraction": fraction}, "labels": {"runai-gpu-group": "x"}}
-    return pod(name, node="a", asks={"cpu": "1"}, **said)
+    notes = {"gpu-fraction": fraction}
+    device = {"runai-gpu-group": "x"}
+    return pod(name, node="a", asks={"cpu": "1"}, annotations=notes, labels=device)
 
 
 _KEEPS = pod(

@@ -43,6 +43,7 @@ GPU_GROUP_PREFIX: Final = "runai-gpu-group/"  # one label for each shared device
 APP: Final = "app"  # with one of the two below: it works for the scheduler itself
 RESERVATION_APP: Final = "kai-resource-reservation"
 SCALING_APP: Final = "scaling-pod"
+SCALING_NAMESPACE: Final = "kai-scale-adjust"
 
 # KAI: annotations of workloads and pods.
 POD_GROUP: Final = "pod-group-name"

@@ -98,8 +98,8 @@ def test_what_comes_after_gated_pods_is_not_asked_for() -> None:
 
 def test_a_later_pod_that_shares_a_device_cannot_be_placed_yet() -> None:
     """It is told before the first pods run."""
-    shares = {"sharing": {"gpu-fraction": "0.5"}, "requests": {"cpu": "1"}}
-    found = encoded(node("a"), _gang(**shares), jobset_pod("n", "g"))
+    gang = _gang(sharing={"gpu-fraction": "0.5"}, requests={"cpu": "1"})
+    found = encoded(node("a"), gang, jobset_pod("n", "g"))
 
     assert (bar_of(found, "g") or ("", ""))[0] == "NoNodeMatches"
     assert "a pod that comes later has the annotation gpu-fraction" in (bar_of(found, "g") or "")[1]

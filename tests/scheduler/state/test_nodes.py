@@ -110,7 +110,11 @@ def test_a_node_that_cannot_be_read_is_left_out() -> None:
 
 
 def test_the_total_is_what_others_leave_on_nodes_that_can_be_used() -> None:
-    """Pods of other schedulers on a cordoned node take nothing from it, nor do our own helpers."""
+    """Pods of other schedulers on a cordoned node take nothing from it, nor do our own helpers.
+
+    These are known by their namespace: any user may write their label.
+    """
+    scaling = {"app": "scaling-pod"}
     foreign = {"schedulerName": "default-scheduler"}
     found = encoded(
         node("a", gpu=8),
@@ -119,7 +123,8 @@ def test_the_total_is_what_others_leave_on_nodes_that_can_be_used() -> None:
         pod("theirs", node="a", **foreign),
         pod("over", node="a", phase="Succeeded", **foreign),
         pod("elsewhere", node="b", **foreign),
-        pod("scaling", node="a", labels={"app": "scaling-pod"}, **foreign),
+        pod("scaling", node="a", labels=scaling, meta={"namespace": "kai-scale-adjust"}, **foreign),
+        pod("says so", node="a", labels=scaling, **foreign),
     )
 
-    assert found.snapshot.total == (64000, 256 * 2**30, 7000)
+    assert found.snapshot.total == (64000, 256 * 2**30, 6000)
