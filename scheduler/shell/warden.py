@@ -5,6 +5,7 @@ none, somebody else is about to make them, and the unit waits for that. Since wh
 is written on its group, as KAI does; what is decided by it is how long we ourselves have seen it.
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -25,6 +26,7 @@ from trainer_kai.kube.request import Write
 __all__ = ["Warden"]
 
 _TICK_S: Final = 1.0
+_TURN_S: Final = 0.05  # of each tick: a unit may have thousands of pods, and others wait meanwhile
 _SETTLED_S: Final = 3.0  # a unit that is being bound is short for a moment
 _WRITE: Final = Write(field_manager=FIELD_MANAGER)
 
@@ -52,11 +54,14 @@ class Warden:
         self._waits_s: dict[Key, float] = {}
 
     async def run(self) -> None:
-        """Look, as long as we lead."""
+        """Look, as long as we lead; what a tick has no time for waits for the next one."""
+        clock, due = self._client.clock, deque[Key]()
         while True:
-            await self._client.clock.sleep(_TICK_S)
-            for key in self._live.short_of_pods():
-                await self._look(key)
+            await clock.sleep(_TICK_S)
+            due = due or deque(self._live.short_of_pods())
+            until_s = clock.monotonic_s() + _TURN_S
+            while due and clock.monotonic_s() <= until_s:
+                await self._look(due.popleft())
 
     async def _look(self, key: Key) -> None:
         group, lack = self._live.cluster.pod_groups.get(key), self._live.shortage(key)

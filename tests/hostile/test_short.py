@@ -1,0 +1,71 @@
+"""Many large PodGroups that have begun and stay short hold the event loop for moments only."""
+
+import asyncio
+import json
+import time
+from typing import Any, Final, cast
+
+from scheduler.shell.warden import Warden
+from scheduler.state.live import Live
+from scheduler.state.terms import Terms
+from tests.hostile.teams import TENANT, pod, pod_group
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import STALE_SINCE
+from trainer_kai.api.resources import PODGROUPS, PODS
+from trainer_kai.clock import SystemClock
+
+_GROUPS: Final = 20
+_LEAVES: Final = 3_000  # the most that a PodGroup may have
+_MOST_S: Final = 0.15  # of CPU in which others get no turn; it was 0.4 s
+
+
+class _Client:
+    """All that is asked of it here is the time."""
+
+    clock = SystemClock()
+
+
+def _live() -> Live:
+    """Return groups of which one of 3,000 pods runs, each with the note that it is short."""
+    live = Live(lambda: Terms(now=0))
+    live.lead()
+    subs = [{"name": f"s-replica-{number}", "minMember": 1} for number in range(_LEAVES)]
+    for number in range(_GROUPS):
+        told = pod_group(TENANT, f"g{number}")
+        told["spec"] = {"queue": TENANT, "subGroups": subs}
+        told["metadata"]["annotations"] = {STALE_SINCE: "2026-01-05T08:00:00Z"}
+        group = decode(PODGROUPS.struct, json.dumps(told).encode())
+        live.group(group.metadata.key, group)
+        runs = pod(TENANT, f"p{number}", 0, f"g{number}", node="n0")
+        runs["metadata"]["labels"]["kai.scheduler/subgroup-name"] = "s-replica-0"
+        found = decode(PODS.struct, json.dumps(runs).encode())
+        live.pod(found.metadata.key, found)
+    live.lead()
+    return live
+
+
+async def test_others_get_their_turn() -> None:
+    """They are looked at in turns, a few at a time."""
+    live = _live()
+    seen: set[Key] = set()
+    look = live.shortage
+
+    def shortage(group: Key) -> Any:
+        seen.add(group)
+        return look(group)
+
+    live.shortage = shortage  # type: ignore[method-assign]
+    unused = cast("Any", None)
+    warden = Warden(cast("Any", _Client()), live, unused, unused, 60.0, unused)
+    task = asyncio.create_task(warden.run())
+    longest_s, until_s = 0.0, time.monotonic() + 2.5
+    while time.monotonic() < until_s:
+        began_s = time.thread_time()
+        await asyncio.sleep(0.001)
+        longest_s = max(longest_s, time.thread_time() - began_s)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert longest_s < _MOST_S
+    assert len(seen) > 1
