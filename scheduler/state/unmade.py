@@ -5,9 +5,9 @@ that said something of late, and of no more than a few hundred Jobs: to forget o
 wrong, and a Job that is refused again says so again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.state.cluster import Cluster
 from scheduler.state.members import Members
@@ -30,6 +30,8 @@ from trainer_kai.policy.unmade import (
 __all__ = ["MOST", "Lack", "Refusals"]
 
 MOST: Final = 500
+
+_ByJob: TypeAlias = Mapping[str, Sequence[Made]]
 
 
 class Lack(NamedTuple):
@@ -76,35 +78,47 @@ class Refusals:
     def look(self, now: int) -> None:
         """Forget what does not hold any more, and work out what the rest comes to."""
         last: dict[Key, Unmade] = {}
+        made: dict[Key, _ByJob] = {}  # by group; each is looked at once, whatever its Jobs say
         at = datetime.fromtimestamp(now, UTC)
         for one in sorted(self._of.values()):
             found = owner_of(one.job, self._cluster.jobsets)
             if found is None and is_recent(one, at):
                 continue  # a JobSet may be told later than the events of its Jobs
-            group = self._group_of(one, *found, at) if found else None
-            if group is None:
+            group = _group_of(one, *found) if found else None
+            if found and group and group not in made:
+                made[group] = self._made_of(group)
+            if not found or not group or not _holds(one, found[0], made[group], at):
                 del self._of[one.job]
             elif group in self._least:
                 last[group] = one
         self.lacks = {
-            group: Lack(str(one), self._exist(group), self._least[group])
+            group: Lack(str(one), _exist(made[group]), self._least[group])
             for group, one in last.items()
         }
 
-    def _group_of(
-        self, one: Unmade, jobset: JobSet, job: ReplicatedJob, now: datetime
-    ) -> Key | None:
-        """Return the group whose pods are missing; None if that is no reason any more."""
-        suffix = job.template.spec.template.metadata.labels.get(GANG)
-        if suffix is None:
-            return None
-        name = group_name(jobset.metadata.name, jobset.metadata.uid, suffix)
-        group = Key(one.job.namespace, name)
-        pods = (_made(self._cluster.pods[key]) for key in self._members.of(group))
-        return group if is_told_still(one, jobset, pods, now) else None
+    def _made_of(self, group: Key) -> _ByJob:
+        found: dict[str, list[Made]] = {}
+        for key in self._members.of(group):
+            one = _made(self._cluster.pods[key])
+            found.setdefault(one.job, []).append(one)
+        return found
 
-    def _exist(self, group: Key) -> int:
-        return sum(_made(self._cluster.pods[key]).counts for key in self._members.of(group))
+
+def _group_of(one: Unmade, jobset: JobSet, job: ReplicatedJob) -> Key | None:
+    """Return the group whose pods are missing; None if it is none of ours."""
+    suffix = job.template.spec.template.metadata.labels.get(GANG)
+    if suffix is None:
+        return None
+    return Key(one.job.namespace, group_name(jobset.metadata.name, jobset.metadata.uid, suffix))
+
+
+def _holds(one: Unmade, jobset: JobSet, made: _ByJob, now: datetime) -> bool:
+    """Say whether it may still be why pods are missing."""
+    return is_told_still(one, jobset, made.get(one.job.name, ()), now)
+
+
+def _exist(made: _ByJob) -> int:
+    return sum(one.counts for some in made.values() for one in some)
 
 
 def _is_of(one: Unmade, event: Key) -> bool:

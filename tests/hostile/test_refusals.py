@@ -1,0 +1,77 @@
+"""Many Jobs that cannot make their pods cost the scheduler no more than their pods are many."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from scheduler.state.live import Live
+from scheduler.state.terms import Terms
+from tests.hostile.teams import TENANT, Obj, pod, pod_group
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import GANG, JOB_NAME, SUBGROUP
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import EVENTS, JOBSETS, PODGROUPS, PODS
+
+_JOBS: Final = 500
+_PODS: Final = 6  # of each Job that were made, of a hundred
+_NOW: Final = 1_767_600_000
+_MOST_S: Final = 0.1  # so long the event loop may be held
+
+
+def _read(resource: Resource[Any], told: Obj) -> Any:
+    return decode(resource.struct, json.dumps(told).encode())
+
+
+def _jobset() -> Obj:
+    """Return a JobSet of 500 Jobs."""
+    template = {"metadata": {"labels": {GANG: "Main"}}}
+    job = {"parallelism": 100, "completions": 100, "template": template}
+    jobs = [{"name": "n", "replicas": _JOBS, "template": {"spec": job}}]
+    meta = {"namespace": TENANT, "name": "j", "uid": "u"}
+    return {"metadata": meta, "spec": {"replicatedJobs": jobs}}
+
+
+def _pods() -> Iterator[Obj]:
+    for number in range(_JOBS * _PODS):
+        made = pod(TENANT, f"p{number}", 0, "pg-j-u")
+        job = number // _PODS
+        made["metadata"]["labels"].update({SUBGROUP: f"n-replica-{job}", JOB_NAME: f"j-n-{job}"})
+        yield made
+
+
+def _refusal(job: int) -> Obj:
+    """Return what the controller of Jobs says of one that cannot make its next pod."""
+    at = datetime.fromtimestamp(_NOW, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "metadata": {"namespace": TENANT, "name": f"e{job}"},
+        "involvedObject": {"kind": "Job", "namespace": TENANT, "name": f"j-n-{job}"},
+        "reason": "FailedCreate",
+        "message": 'pods "j" is forbidden: exceeded quota: pods',
+        "lastTimestamp": at,
+    }
+
+
+def test_pods_are_looked_at_once() -> None:
+    """To look at all pods of the PodGroup for each of 500 Jobs took 2 s, before every plan."""
+    live = Live(lambda: Terms(now=_NOW))
+    jobset = _read(JOBSETS, _jobset())
+    live.put(live.cluster.jobsets, jobset.metadata.key, jobset)
+    group = pod_group(TENANT, "pg-j-u")
+    subs = [{"name": f"n-replica-{number}", "minMember": 100} for number in range(_JOBS)]
+    group["spec"] = {"queue": TENANT, "subGroups": subs}
+    live.group(Key(TENANT, "pg-j-u"), _read(PODGROUPS, group))
+    for told in _pods():
+        one = _read(PODS, told)
+        live.pod(one.metadata.key, one)
+    for number in range(_JOBS):
+        live.refusals.tell(Key(TENANT, f"e{number}"), _read(EVENTS, _refusal(number)))
+
+    began = time.process_time()
+    live.refusals.look(_NOW)
+
+    assert time.process_time() - began < _MOST_S
+    (lack,) = live.refusals.lacks.values()
+    assert (lack.exist, lack.least) == (_JOBS * _PODS, _JOBS * 100)
