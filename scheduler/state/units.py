@@ -123,7 +123,7 @@ class Units:
         standing = (view.standings.of_stray if is_stray else view.standings.of_alone)(kin)
         name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
         waiting = (slot,) if state == WAITING else ()
-        delay = kin.annotations.get(PREEMPTION_DELAY, "")
+        delay = meta.annotations.get(PREEMPTION_DELAY, "")  # it tells no kin apart
         leaf = Leaf(DEFAULT, 1, waiting, there=int(state == THERE), gated=int(state == GATED))
         unit = Unit(
             name=unit_name(name),

@@ -141,3 +141,16 @@ def test_what_queues_promise() -> None:
 
     said = dict(zip(found.names, found.preempt_min_s, strict=True))
     assert (said, found.reclaim_min_s) == ({"a": 90, "b": 0, "q": -1}, ())
+
+
+def test_pods_that_are_alike_but_for_their_patience() -> None:
+    """Each has its own, though all else that is read of them is worked out once."""
+    delays = {"a": "10m", "b": ""}
+    pods = [
+        pod(name, annotations={"kai.scheduler/preemption-delay": delay}, meta=_MADE)
+        for name, delay in delays.items()
+    ]
+    found = encoded(node("n"), *pods)
+    assert {one.name: one.patience for one in found.snapshot.units} == {
+        f"ns/pg-{name}-{name}": delay for name, delay in delays.items()
+    }
