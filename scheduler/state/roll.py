@@ -204,7 +204,9 @@ class Roll:
 
     def _grow(self, size: int) -> None:
         self._kin, self._state = grown(self._kin, size), grown(self._state, size)
+        known = len(self._node)
         self._node, self._until = grown(self._node, size), grown(self._until, size)
+        self._node[known:] = NONE  # row 0 is a node, and there may be none
 
 
 def going_until(meta: Meta, terms: Terms) -> int:

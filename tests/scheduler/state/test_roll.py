@@ -8,6 +8,7 @@ import pytest
 from scheduler.core.model import PodState
 from scheduler.state.cluster import Cluster
 from scheduler.state.encode import encode
+from scheduler.state.live import Live
 from scheduler.state.terms import Terms, epoch_s
 from tests.support.case import Case, ids
 from tests.support.clusters import NOW, cluster, encoded, group, leaf_of, node, pod
@@ -143,3 +144,13 @@ def test_a_time_without_a_zone_is_the_same_everywhere(monkeypatch: pytest.Monkey
 def test_times(case: Case[str, int | None]) -> None:
     """What is no time is none, and no error."""
     assert epoch_s(case.given) == case.want
+
+
+def test_pods_come_where_there_are_no_nodes_yet() -> None:
+    """A cluster that gets nodes when it needs them may have none."""
+    live = Live(lambda: Terms(now=0))
+    for number in range(200):
+        found = cluster(pod(f"p{number}")).pods
+        live.pod(*next(iter(found.items())))
+        live.snapshot()
+    live.check()
