@@ -376,7 +376,7 @@ class SchedulerPart(QueuePermission):
     """How long a unit may run without all of its pods before it gives up its nodes whole."""
 
     max_termination_grace_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
-    """How long a pod may take to end before its room is sought elsewhere; evicted ones end then."""
+    """How long a pod may take to end, whatever it asks for; then it is told to end."""
 
     debug_check_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     """How often to compare what is known with what a start would know, to debug; 0 is never."""

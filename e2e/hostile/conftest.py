@@ -18,7 +18,7 @@ from e2e.front.install import CLUSTER_ROLES, PODGROUPS, apply
 from e2e.scheduler.conftest import House, house_on
 from e2e.scheduler.teams import FOLLOWED, Job, make_queue, on_nodes, submit, suspensions
 
-__all__ = ["TENANT", "VICTIMS", "Arena"]
+__all__ = ["MOST_GRACE_S", "TENANT", "VICTIMS", "Arena"]
 
 TENANT: Final = "tenant"
 VICTIMS: Final = ("red", "blue")
@@ -26,6 +26,8 @@ _NODES: Final = 2
 _GPUS: Final = 8
 _EMPTY_S: Final = 30.0
 _MOST_MIB: Final = 512
+MOST_GRACE_S: Final = 5  # that a pod may take to end
+_SETTINGS: Final = {"TRAINER_KAI_MAX_TERMINATION_GRACE_S": str(MOST_GRACE_S)}
 # What an administrator adds to the role `edit`, so that users of a namespace can train.
 _TRAINS: Final[Obj] = {
     "apiVersion": CLUSTER_ROLES.api_version,
@@ -79,7 +81,7 @@ async def hostile(
 ) -> AsyncIterator[House]:
     """Return the chain: two nodes of eight GPUs, of which each victim owns one, the tenant none."""
     folder = tmp_path_factory.mktemp("hostile")
-    async with house_on("test-hostile", folder, _NODES, _GPUS) as shared:
+    async with house_on("test-hostile", folder, _NODES, _GPUS, _SETTINGS) as shared:
         for name in VICTIMS:
             await make_queue(shared.cluster, name, _GPUS)
         await make_queue(shared.cluster, TENANT, 0)

@@ -7,7 +7,7 @@ from typing import Final
 from e2e.cluster.resources import PODS, Obj
 from e2e.cluster.timeline import State
 from e2e.front.install import QUEUES
-from e2e.hostile.conftest import TENANT, Arena
+from e2e.hostile.conftest import MOST_GRACE_S, TENANT, Arena
 from e2e.scheduler.teams import Job, bare, frozen, has_node, on_nodes, submit
 
 _LIMIT: Final = 4
@@ -16,7 +16,7 @@ _PLANS_S: Final = 3.0  # in which the scheduler plans several times
 
 
 async def test_a_limit_counts_pods_that_do_not_end(arena: Arena) -> None:
-    """A queue of four GPUs never has more of them, and the team beside it gets its quota."""
+    """A queue of four GPUs has no more of them, and after the site's time the pod has to end."""
     cluster, api = arena.house.cluster, arena.tenant
     await _limit(arena, _LIMIT)
     try:
@@ -31,6 +31,7 @@ async def test_a_limit_counts_pods_that_do_not_end(arena: Arena) -> None:
             await asyncio.sleep(_PLANS_S)
             await arena.seen.settle()
             assert not has_node("second")(arena.seen.state)
+            await arena.seen.until(_may_take("first", MOST_GRACE_S), "its grace is shortened")
         await arena.seen.until(has_node("second"), "the second pod starts when the first is gone")
         await arena.seen.until(on_nodes("red-job", 8), "red runs")
         await arena.unharmed("red")
@@ -53,6 +54,14 @@ def _endless(name: str) -> Obj:
 def _is_going(name: str) -> Callable[[State], bool]:
     return lambda state: any(
         it["metadata"]["name"] == name and "deletionTimestamp" in it["metadata"]
+        for it in _pods(state, TENANT)
+    )
+
+
+def _may_take(name: str, seconds: int) -> Callable[[State], bool]:
+    return lambda state: any(
+        it["metadata"]["name"] == name
+        and it["metadata"]["deletionGracePeriodSeconds"] <= seconds  # 1 if that is over
         for it in _pods(state, TENANT)
     )
 

@@ -143,7 +143,7 @@ class Suspender:
         if job is None:
             return _GONE
         if job.spec.suspend:
-            return None
+            return self._goes_on(job)
         groups = self._live.suspended.groups_of(job)
         reason = refusal(job) or await self._records.write(job, groups, "", is_dry=True)
         return reason or await self._apply(job, "", _TRIED)
@@ -156,17 +156,23 @@ class Suspender:
         key = job.metadata.key
         if job.spec.suspend:
             self._queue.add(key)
-            return None
+            return self._goes_on(job)
         groups = self._live.suspended.groups_of(job)
         self._cases[key] = _Case(whom.uid, self._client.clock.monotonic_s())
         self._queue.add_after(key, _LOOK_S)  # also if no answer comes
         reason = await self._records.write(job, groups, why) or await self._apply(job, why, _OURS)
         if reason is None:
-            case, _ = self._case_of(job)
-            self._cases[key] = case._replace(since_s=self._client.clock.monotonic_s())
+            self._cases[key] = _Case(whom.uid, self._client.clock.monotonic_s())
             self._rests.pop(key, None)
             self._say(job, "Evicted", f"Suspended for a moment: {why}")
         return reason
+
+    def _goes_on(self, job: TrainJob) -> str | None:
+        """Say so if a TrainJob is suspended already, but its JobSet does not follow."""
+        jobset = self._live.cluster.jobsets.get(job.metadata.key)
+        if jobset is None or jobset.spec.suspend:
+            return None
+        return "it is suspended, but its JobSet is not: is Trainer's controller running?"
 
     def _known(self, whom: Owner) -> TrainJob | None:
         job = self._live.cluster.trainjobs.get(whom.key)
@@ -340,7 +346,7 @@ def _asks_for_it(annotations: Mapping[str, str]) -> bool:
     """Say whether the manifest that was applied last asks for the suspension."""
     try:
         applied = json.loads(annotations.get(LAST_APPLIED, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):  # any user may write it, nested as deep as they like
         return False
     spec = applied.get("spec") if isinstance(applied, dict) else None
     return isinstance(spec, dict) and spec.get("suspend") is True
@@ -349,6 +355,6 @@ def _asks_for_it(annotations: Mapping[str, str]) -> bool:
 def _copy(annotations: Mapping[str, str]) -> Mapping[str, Any]:
     try:
         found = json.loads(annotations.get(EVICTED_BY, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):  # any user may write it, nested as deep as they like
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,9 +1,9 @@
-"""Bounds how long evicted pods may take to end: a user may have asked for 68 years.
+"""Bounds how long pods may take to end: a user may have asked for 68 years.
 
-Eviction asks as everyone does: a pod is deleted, or its TrainJob is suspended, and the grace is the
-pod's own. Where that is longer than the site allows, the pod is deleted once more with the longest
-grace that it may have, counted from the first time. What a user deletes keeps its own grace: nobody
-was promised its room.
+Room that was lent has to come back. A pod whose grace is longer than the site allows is deleted
+once more, with the longest grace that it may have, which the API server counts from the first
+deletion: at once if it was evicted, by itself or with its TrainJob, for other pods wait for its
+room; else when it has had that long.
 """
 
 from typing import Final
@@ -11,7 +11,8 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.state.live import Live
-from trainer_kai.api.meta import Key
+from scheduler.state.terms import epoch_s
+from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, NotFound
@@ -23,7 +24,7 @@ _TICK_S: Final = 3.0
 
 
 class TerminationBound:
-    """Looks at the pods that were evicted, every now and then."""
+    """Looks at the pods that are going, every now and then."""
 
     def __init__(
         self, client: Client, live: Live, most_s: float, log: FilteringBoundLogger
@@ -37,30 +38,38 @@ class TerminationBound:
         """Look, as long as we lead."""
         while True:
             await self._client.clock.sleep(_TICK_S)
-            for key, uid in self._overdue():
-                await self._shorten(key, uid)
+            for meta in self._overlong():
+                await self._shorten(meta)
 
-    def _overdue(self) -> list[tuple[Key, str]]:
-        """Return the evicted pods whose grace is longer than a pod may have, and their uids."""
-        live, pods = self._live, self._live.cluster.pods
+    def _overlong(self) -> list[Meta]:
+        """Return the pods that are to be told to end sooner."""
+        ending = (pod.metadata for pod in self._live.ending)
+        found = [it for it in ending if it.deletion_grace_period_seconds > self._most_s]
+        if not found:
+            return []
+        evicted, now_s = self._evicted(), self._client.clock.now().timestamp()
+        return [it for it in found if it.key in evicted or self._ends_s(it) <= now_s]
+
+    def _evicted(self) -> set[Key]:
+        live = self._live
         deleted = (it for them in live.leaving.now().values() for one in them for it in one.pods)
         held = (
             it for one in live.suspended.groups() for it in live.members.placed(one.metadata.key)
         )
-        return [
-            (key, pods[key].metadata.uid)
-            for key in dict.fromkeys((*deleted, *held))
-            if key in pods
-            and pods[key].metadata.deletion_timestamp
-            and pods[key].metadata.deletion_grace_period_seconds > self._most_s
-        ]
+        return {*deleted, *held}
 
-    async def _shorten(self, key: Key, uid: str) -> None:
+    def _ends_s(self, meta: Meta) -> float:
+        """Return until when a pod may take."""
+        due = epoch_s(meta.deletion_timestamp) or 0
+        return due - meta.deletion_grace_period_seconds + self._most_s
+
+    async def _shorten(self, meta: Meta) -> None:
+        deletion = Deletion(uid=meta.uid, grace_s=self._most_s)
         try:
-            await self._client.delete(PODS, key, Deletion(uid=uid, grace_s=self._most_s))
+            await self._client.delete(PODS, meta.key, deletion)
         except NotFound:
             return  # it is gone
         except ApiError as error:
-            self._log.warning("grace not shortened", pod=str(key), error=str(error))
+            self._log.warning("grace not shortened", pod=str(meta.key), error=str(error))
             return
-        self._log.info("grace shortened", pod=str(key), to_s=self._most_s)
+        self._log.info("grace shortened", pod=str(meta.key), to_s=self._most_s)

@@ -175,6 +175,11 @@ class Live:
             self.on_pairs(self._state.pairs)
         return encoded
 
+    @property
+    def ending(self) -> list[Pod]:
+        """Return the pods of our scheduler that were going when the last snapshot was made."""
+        return self._state.ending
+
     def check(self) -> None:
         """Raise `InvariantError` if a process that starts now would know something else."""
         self._state.check(self._terms().now)

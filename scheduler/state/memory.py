@@ -101,6 +101,11 @@ class Memory:
         """Return the namespaces and queues that units are of."""
         return self._pairs.used
 
+    @property
+    def ending(self) -> list[Pod]:
+        """Return the pods of our scheduler that are going."""
+        return self._roll.ending
+
     def read(self, news: News, now: int) -> None:
         """Take what has changed."""
         again = self._read_rules(news) | self._pairs.among(news.permits)

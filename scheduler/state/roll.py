@@ -75,6 +75,13 @@ class Roll:
         return self._node[: len(self.keys)]
 
     @property
+    def ending(self) -> list[Pod]:
+        """Return the pods of our scheduler that are going, also those that should be gone."""
+        is_ending = self.kins.is_ours[self.kin] & np.isin(self.state, (RELEASING, STUCK))
+        pods = (self.pods[slot] for slot in np.flatnonzero(is_ending).tolist())
+        return [pod for pod in pods if pod is not None]
+
+    @property
     def heads(self) -> Ints:
         """Count the pods of each kin, [kin, state]."""
         size = len(self.kins.rows)

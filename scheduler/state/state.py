@@ -109,6 +109,11 @@ class State:
         """Return the namespaces and queues that some unit was of when a snapshot was made."""
         return self._memory.pairs
 
+    @property
+    def ending(self) -> list[Pod]:
+        """Return the pods of our scheduler that were going when a snapshot was made."""
+        return self._memory.ending
+
     def check(self, now: int) -> None:
         """Raise `InvariantError` if a state that knew nothing before would say something else."""
         fresh = State(self._terms)

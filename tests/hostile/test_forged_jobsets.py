@@ -47,6 +47,7 @@ NOT_OURS: Final[list[Case[Obj, None]]] = [
         sent(ownerReferences=[{**OWNER, "apiVersion": "example.com/v1"}]),
         None,
     ),
+    Case("its TrainJob has another name", sent(ownerReferences=[{**OWNER, "name": "mine"}]), None),
     Case("no TrainJob can be called so", sent(ownerReferences=[{**OWNER, "name": "A/b"}]), None),
     Case("its pods are made elsewhere", sent(managedBy="kueue.x-k8s.io/multikueue"), None),
     Case("all its pods go to another scheduler", sent(job("node", "volcano")), None),
@@ -104,14 +105,21 @@ def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:
     return plan(made, Known({}, has_trainjob=has_trainjob), (), RULES).apply
 
 
-NAMED: Final = trainjob("mine")
+NAMED: Final = trainjob("forged")
 NO_GROUP: Final[list[Case[tuple[JobSet, tuple[Obj, ...]], None]]] = [
     Case("it has no owner", (marked(waiting(1, 1)), (NAMED,)), None),
     Case("there is no such TrainJob", (marked(waiting(1, 1), NAMED), ()), None),
-    Case("it has another uid", (marked(waiting(1, 1), NAMED), (trainjob("mine", "other"),)), None),
+    Case(
+        "it has another uid", (marked(waiting(1, 1), NAMED), (trainjob("forged", "other"),)), None
+    ),
     Case(
         "it is of another namespace",
-        (marked(waiting(1, 1), NAMED), (trainjob("mine", namespace="red"),)),
+        (marked(waiting(1, 1), NAMED), (trainjob("forged", namespace="red"),)),
+        None,
+    ),
+    Case(
+        "it has another name",
+        (marked(waiting(1, 1), trainjob("mine")), (trainjob("mine"),)),
         None,
     ),
     Case("it is no TrainJob", (marked(waiting(1, 1), {**NAMED, "kind": "Job"}), (NAMED,)), None),
@@ -142,10 +150,20 @@ def test_a_forged_owner_costs_the_victims_nothing(simulate: Simulate) -> None:
         for name in VICTIMS
         for it in (pod_group(name, "job", 8), *(pod(name, f"p{n}", 1, "job") for n in range(8)))
     ]
-    forged = jobset("forged", [rjob("node", 1, 100)], trainjob("mine", "before"))
+    forged = jobset("mine", [rjob("node", 1, 100)], trainjob("mine", "before"))
     there = {**trainjob("mine", "now"), "spec": {"suspend": True, "runtimeRef": {"name": "any"}}}
 
     measured = simulate([*cluster(), *gangs, there, forged])
 
     assert len(measured.binds) == 16
+
+
+def test_nor_does_a_second_jobset_of_a_trainjob(simulate: Simulate) -> None:
+    """It has another name than its TrainJob: no eviction would suspend it with the TrainJob."""
+    second = jobset("second", [rjob("node", 1, 100)], trainjob("mine", "now"))
+    there = {**trainjob("mine", "now"), "spec": {"suspend": True, "runtimeRef": {"name": "any"}}}
+
+    measured = simulate([*cluster(), there, second])
+
+    assert measured.binds == {}
     assert not [name for name in measured.waiting if name.startswith(f"{TENANT}/")]

@@ -11,8 +11,12 @@ __all__ = ["trainjob_owner"]
 
 
 def trainjob_owner(meta: Meta) -> OwnerReference | None:
-    """Return the TrainJob that an object names as its controller; None if that is another kind."""
+    """Return the TrainJob that a JobSet names as its controller; None if it is of none.
+
+    Trainer calls a JobSet like its TrainJob. One of another name was made by hand: nothing would
+    suspend it together with the TrainJob that it names.
+    """
     owner = meta.controller
-    if owner is None or owner.kind != TRAINJOBS.kind:
+    if owner is None or owner.kind != TRAINJOBS.kind or owner.name != meta.name:
         return None
     return owner if owner.api_version.partition("/")[0] == TRAINJOBS.group else None

@@ -31,7 +31,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.pod import Pod, PodStatus
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.resources import JOBS, RUNTIMES
+from trainer_kai.api.resources import JOBS, RUNTIMES, TRAINJOBS
 from trainer_kai.api.share import one_set
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.cli.kinds import UID
@@ -148,14 +148,13 @@ def _with_gang(job: ReplicatedJob, rules: Rules, unit: Any) -> ReplicatedJob:
 def _group(given: Given, it: _Workload, pods: list[Pod], rules: Rules) -> None:
     """Give a JobSet its groups and its pods their places."""
     cluster, jobset = given.cluster, it.jobset
-    is_forged = _is_forged(given, jobset)
-    if is_forged:
-        why = "the TrainJob that it names as its controller has another uid"
-        given.notes.append(f"{it.name}: gets no PodGroup: {why}")
-    made = [] if pods or is_forged or _has_begun(jobset) else [*_first_pods(it.name, jobset)]
+    forged = _forged(given, jobset)
+    if forged:
+        given.notes.append(f"{it.name}: gets no PodGroup: {forged}")
+    made = [] if pods or forged or _has_begun(jobset) else [*_first_pods(it.name, jobset)]
     for pod in made:
         cluster.pods.setdefault(pod.metadata.key, pod)
-    known = Known({}, has_trainjob=not is_forged)
+    known = Known({}, has_trainjob=not forged)
     steps = plan(jobset, known, map(_seen, (*pods, *made)), rules)
     for finding in steps.outline.findings:
         if finding.blocks:
@@ -170,18 +169,24 @@ def _group(given: Given, it: _Workload, pods: list[Pod], rules: Rules) -> None:
     cluster.jobsets[meta.key] = replace(jobset, metadata=meta)
 
 
-def _is_forged(given: Given, jobset: JobSet) -> bool:
-    """Say whether the TrainJob that a JobSet names is another one by its uid.
+def _forged(given: Given, jobset: JobSet) -> str:
+    """Say why a JobSet is not of the TrainJob that it names as its controller; "" if it may be.
 
     Files often have the one without the other, or no uids; then the JobSet is believed.
     """
+    above = jobset.metadata.controller
+    if above is None or above.kind != TRAINJOBS.kind:
+        return ""
     owner = trainjob_owner(jobset.metadata)
-    key = Key(jobset.metadata.namespace, owner.name) if owner else None
-    job = given.trainjobs.get(key) if key else None
-    if owner is None or job is None:
-        return False
+    if owner is None:
+        return f"TrainJob {above.name} is not its controller: Trainer gives both one name"
+    job = given.trainjobs.get(Key(jobset.metadata.namespace, owner.name))
+    if job is None or not owner.uid:
+        return ""
     filled_in = f"{job.metadata.namespace}.{job.metadata.name}"
-    return bool(owner.uid) and job.metadata.uid not in {owner.uid, filled_in}
+    if job.metadata.uid in {owner.uid, filled_in}:
+        return ""
+    return "the TrainJob that it names as its controller has another uid"
 
 
 def _own_uid(meta: Meta) -> str:

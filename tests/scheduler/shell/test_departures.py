@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.scheduler.shell.conftest import House
 from tests.support.clusters import group, made, node, pod, queue
+from trainer_kai.api.meta import Key
 
 _SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
@@ -26,7 +27,7 @@ def trainjob(name: str, at: str) -> list[dict[str, Any]]:
     sets = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name}
     own = {"uid": name, "ownerReferences": [{**jobs, "uid": name, "controller": True}]}
     job = {"kind": "Job", "apiVersion": "batch/v1", "name": f"{name}-n-0", "uid": f"{name}-n-0"}
-    owners = {"ownerReferences": [{**sets, "uid": name, "controller": True}]}
+    owners = {"uid": f"pg-{name}", "ownerReferences": [{**sets, "uid": name, "controller": True}]}
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": "n", "jobset.sigs.k8s.io/job-index": "0"}
     members = {"ownerReferences": [{**job, "controller": True}]}
     return [
@@ -169,3 +170,17 @@ async def test_only_so_much_is_taken_at_a_time(house: House) -> None:
 def gone(house: House) -> set[str]:
     """Return the gangs that lost pods."""
     return {it.split()[-1][:3] for it in house.api.said() if it.startswith("delete pods")}
+
+
+async def test_a_trainjob_whose_jobset_goes_on_is_let_alone(house: House) -> None:
+    """Its user has suspended it, and nothing follows: no claim waits for its room."""
+    objects = trainjob("t", "a")
+    objects[0]["spec"]["suspend"] = True
+    house.api.put(owed("lender", 2), owed("borrower", 0), node("a", gpu=2))
+    house.api.put(*objects, *gang_in("lender", "l", 2))
+    async with house.leading():
+        await house.passes(1)
+        refused = dict(house.live.cluster.refused)
+
+    assert "its JobSet is not" in refused[Key("ns", "t")]
+    assert ("PodGroup pg-t", "Evict") not in house.events()

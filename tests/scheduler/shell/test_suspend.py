@@ -98,6 +98,12 @@ CASES: list[Case[dict[str, Any], dict[str, Any]]] = [
     Case("the manifest asked for it before, and it ran", job(applied=_ASKS, before=True), {}),
     Case("what was applied cannot be read", job(_OURS, applied="{"), {}),
     Case("the copy cannot be read", job(_OURS, copy="{"), {}),
+    Case("what was applied is nested too deep", job(_OURS, applied="[" * 100_000), {}),
+    Case(
+        "the copy is nested too deep",
+        job(_OURS, applied=_ASKS, copy="[" * 100_000),
+        {"suspend": True},
+    ),
 ]
 
 

@@ -1,6 +1,9 @@
 """Pods that ask for 68 years to end: what is evicted has only as long as the site allows."""
 
+from datetime import timedelta
 from typing import Any, Final
+
+import pytest
 
 from tests.scheduler.shell.conftest import MOST_GRACE_S, House
 from tests.scheduler.shell.test_departures import gang_in, owed, trainjob
@@ -47,35 +50,41 @@ async def test_a_pod_with_less_grace_keeps_it(house: House) -> None:
 
 
 async def test_pods_of_a_suspended_trainjob_too(house: House) -> None:
-    """The Job controller deletes them with their own grace; then it is shortened."""
+    """The Job controller deletes them with their own grace; the next leader shortens it."""
     house.api.put(owed("lender", 2), owed("borrower", 0), node("a", gpu=2))
     house.api.put(*_endless(trainjob("t", "a")), *gang_in("lender", "l", 2))
     house.api.keeps_pods = True
     async with house.leading():
         await house.passes(1)
         assert house.api.get("TrainJob", "t")["spec"]["suspend"]
-        for name in ("t0", "t1"):
-            going = {
-                "deletionTimestamp": "2094-01-23T11:14:07Z",
-                "deletionGracePeriodSeconds": _ENDLESS_S,
-            }
-            pod = house.api.get("Pod", name)
-            house.api.put({**pod, "metadata": {**pod["metadata"], **going}})
-        await house.passes(5)
+    for name in ("t0", "t1"):
+        going = {
+            "deletionTimestamp": "2094-01-23T11:14:07Z",
+            "deletionGracePeriodSeconds": _ENDLESS_S,
+        }
+        pod = house.api.get("Pod", name)
+        house.api.put({**pod, "metadata": {**pod["metadata"], **going}})
+    other = house.again()
+    async with other.leading():
+        await other.passes(5)
 
     assert _graces(house) == {"t0": int(MOST_GRACE_S), "t1": int(MOST_GRACE_S)}
 
 
-async def test_what_a_user_deletes_keeps_its_grace(house: House) -> None:
-    """No eviction is behind it."""
-    pods = _endless(gang_in("borrower", "b", 2, at="a"))
-    for it in pods[1:]:
-        it["metadata"] |= {
-            "deletionTimestamp": "2094-01-23T11:14:07Z",
-            "deletionGracePeriodSeconds": _ENDLESS_S,
-        }
-    house.api.put(owed("lender", 2), owed("borrower", 0), node("a", gpu=2), *pods)
+@pytest.mark.parametrize(("ago_s", "graces"), [(500, {}), (700, {"b0": int(MOST_GRACE_S)})])
+async def test_what_a_user_deletes_may_take_as_long_as_the_site_says(
+    house: House, ago_s: int, graces: dict[str, int]
+) -> None:
+    """No eviction is behind it: it has all of the time that a pod may have, and no more."""
+    due = house.api.clock.now() + timedelta(seconds=_ENDLESS_S - ago_s)
+    group, pod = _endless(gang_in("borrower", "b", 1, at="a"))
+    pod["metadata"] |= {
+        "deletionTimestamp": f"{due:%Y-%m-%dT%H:%M:%SZ}",
+        "deletionGracePeriodSeconds": _ENDLESS_S,
+    }
+    house.api.put(owed("lender", 2), owed("borrower", 0), node("a", gpu=2), group, pod)
+    house.api.keeps_pods = True
     async with house.leading():
         await house.passes(10)
 
-    assert _graces(house) == {}
+    assert _graces(house) == graces

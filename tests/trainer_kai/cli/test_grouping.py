@@ -59,14 +59,14 @@ def jobset(**spec: Any) -> dict[str, Any]:
 def owned(uid: str) -> dict[str, Any]:
     """Return a JobSet whose controller is a TrainJob of that uid."""
     made = jobset()
-    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "mine"}
+    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "js"}
     made["metadata"]["ownerReferences"] = [{**owner, "uid": uid, "controller": True}]
     return made
 
 
 def test_a_jobset_is_believed_unless_its_trainjob_has_another_uid() -> None:
     """Files often hold no TrainJob, or none of their uids; one that has another is told."""
-    mine = trainjob("mine", "in-no-file")
+    mine = trainjob("js", "in-no-file")
     for known in ([], [mine], [{**mine, "metadata": {**mine["metadata"], "uid": "u"}}]):
         assert grouped(owned("u"), *known).cluster.pod_groups
     other = {**mine, "metadata": {**mine["metadata"], "uid": "another"}}
