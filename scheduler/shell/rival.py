@@ -19,15 +19,13 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import DEPLOYMENTS, LEASES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Forbidden, NotFound
-from trainer_kai.policy.rivals import REMEDY, Places, held_by, ready_as
+from trainer_kai.policy.rivals import REMEDY, Places, good_for_s, held_by, ready_as
 
 __all__ = ["Rival"]
 
 T = TypeVar("T", bound=Object)
 
 _LOOK_S: Final = 3.0
-_USUAL_S: Final = 15  # of a Lease that does not say how long it is good for
-_MOST_S: Final = 60  # whatever it says
 
 
 class _Seen(NamedTuple):
@@ -106,4 +104,4 @@ class Rival:
         if seen is None or seen.renewed != spec.renew_time:
             self._seen[key] = _Seen(spec.renew_time, now_s)
             return True
-        return now_s - seen.since_s < min(spec.lease_duration_seconds or _USUAL_S, _MOST_S)
+        return now_s - seen.since_s < good_for_s(spec.lease_duration_seconds)

@@ -56,6 +56,7 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
             )
         ],
     ),
+    Case("no namespace of a KAI", ("scheduler", "--kai-namespaces="), []),
     Case(
         "without the one by which anything starts",
         ("scheduler", "--policies-actions=reclaim"),

@@ -11,9 +11,11 @@ from typing import Final, NamedTuple
 
 from trainer_kai.api.meta import Key
 
-__all__ = ["REMEDY", "Places", "held_by", "places_of", "ready_as"]
+__all__ = ["REMEDY", "USUAL_S", "Places", "good_for_s", "held_by", "places_of", "ready_as"]
 
 REMEDY: Final = "stop that one, or give ours another name (setting scheduler_name)"
+USUAL_S: Final = 15  # of a Lease that does not say how long it is good for
+_MOST_S: Final = 60  # whatever it says
 
 
 class Places(NamedTuple):
@@ -33,6 +35,11 @@ def places_of(
         leases=_keys(where, (scheduler_name, *of_shards), own),
         deployments=_keys(where, of_shards, own),
     )
+
+
+def good_for_s(claimed_s: int) -> int:
+    """Return how long another scheduler's Lease counts since it was renewed."""
+    return min(claimed_s or USUAL_S, _MOST_S)
 
 
 def held_by(lease: Key, holder: str) -> str:

@@ -23,7 +23,7 @@ from trainer_kai.cli.doctor.finding import (
 from trainer_kai.cli.doctor.rights import SCHEDULER
 from trainer_kai.cli.doctor.settled import ELSEWHERE, containers_of, rivals_of, settings_of
 from trainer_kai.cli.doctor.tried import POLICY, has_kai, mode_of
-from trainer_kai.policy.rivals import REMEDY, held_by, ready_as
+from trainer_kai.policy.rivals import REMEDY, USUAL_S, good_for_s, held_by, ready_as
 
 __all__ = [
     "check_clocks",
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 _PODGROUPER: Final = "trainer-kai-podgrouper"
-_USUAL_S: Final = 15
 _SHARED: Final = {  # settings that all have to be told alike, and what they are else
     "MODE": "bundled",
     "SCHEDULER_NAME": SCHEDULER_NAME,
@@ -134,7 +133,7 @@ def _held(check: str, name: str, facts: Facts) -> Finding:
 def check_rivals(facts: Facts) -> Iterator[Finding]:
     """Say whether another scheduler places the same pods; beside a KAI one has to."""
     check, name, beside = "another scheduler", facts.site.scheduler_name, has_kai(facts)
-    alive = [it for it in known(facts.rivals) if _is_alive(it, facts)]
+    alive = [it for it in known(facts.rivals) if _is_alive(it, facts, is_rival=True)]
     ready = [it for it in known(facts.ready_rivals) if it.status.ready_replicas > 0]
     there = [
         *(held_by(it.metadata.key, it.spec.holder_identity) for it in alive),
@@ -179,22 +178,27 @@ def check_clocks(facts: Facts) -> Iterator[Finding]:
         yield ok(check, "none is far off")
 
 
-def is_doubtful(lease: Lease, now: datetime) -> bool:
-    """Say whether a Lease has to be looked at again, to see whether it is renewed."""
+def is_doubtful(lease: Lease, now: datetime, *, is_rival: bool = False) -> bool:
+    """Say whether a Lease has to be looked at again, to see whether it is renewed.
+
+    That of another scheduler counts no longer here than our scheduler has it count.
+    """
     renewed = _time(lease.spec.renew_time)
     if not lease.spec.holder_identity or renewed is None:
         return False
     age_s = (now - renewed).total_seconds()
-    return not -_WARN_S <= age_s <= (lease.spec.lease_duration_seconds or _USUAL_S)
+    claimed_s = lease.spec.lease_duration_seconds
+    return not -_WARN_S <= age_s <= (good_for_s(claimed_s) if is_rival else claimed_s or USUAL_S)
 
 
-def _is_alive(lease: Lease, facts: Facts) -> bool:
+def _is_alive(lease: Lease, facts: Facts, *, is_rival: bool = False) -> bool:
     """Say whether a Lease is held and renewed: by its date, or because it changed meanwhile."""
     if not lease.spec.holder_identity:
         return False
     if lease.metadata.uid in facts.renewed:
         return True
-    return bool(lease.spec.renew_time) and not is_doubtful(lease, facts.server_now)
+    is_dated = bool(lease.spec.renew_time)
+    return is_dated and not is_doubtful(lease, facts.server_now, is_rival=is_rival)
 
 
 def _alive(name: str, facts: Facts) -> bool:

@@ -42,6 +42,7 @@ from trainer_kai.cli.doctor.finding import Fact, Unread
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
 from trainer_kai.cli.doctor.living import is_doubtful
 from trainer_kai.cli.doctor.place import place_for
+from trainer_kai.cli.doctor.rights import rights_of
 from trainer_kai.cli.doctor.settled import rivals_of
 from trainer_kai.cli.doctor.trust import secret_name
 from trainer_kai.kube.client import Client
@@ -156,7 +157,11 @@ class _Looking:
         tried = {name: asyncio.create_task(it) for name, it in self._trials(wish, asked).items()}
         secret = asyncio.create_task(self._secret(asked["deployments"]))
         rivals = asyncio.create_task(self._rivals(asked["deployments"]))
-        tasks = {**asked, **tried, "secret": secret, "rivals": rivals}
+        rights = {
+            f"rights {it.name}": asyncio.create_task(self._rights(it, asked["deployments"]))
+            for it in self._facts.manifests.accounts
+        }
+        tasks = {**asked, **tried, **rights, "secret": secret, "rivals": rivals}
         for task in await finish_within(clock, _LIMIT_S, tasks.values()):
             task.cancel()
         return _collected(self._facts, {name: _result(task) for name, task in tasks.items()})
@@ -176,7 +181,6 @@ class _Looking:
                 f"account {it.name}": ask.one(_ACCOUNTS, Key(where, it.name))
                 for it in wanted.accounts
             },
-            **{f"rights {it.name}": self._rights(it) for it in wanted.accounts},
             "configurations": self._every(_CONFIGURATIONS),
             "validating": self._every(_VALIDATING),
             "policies": ask.raw(_POLICIES),
@@ -255,14 +259,15 @@ class _Looking:
             names += [name_of(it) for it in some if _is_noted(it)]
         return names
 
-    async def _rights(self, account: Account) -> Fact[list[Right]]:
+    async def _rights(self, account: Account, deployments: asyncio.Task[Any]) -> Fact[list[Right]]:
         where = self._facts.site.namespace
+        rights = rights_of(account, self._facts._replace(deployments=await deployments))
 
         async def lacks(right: Right) -> bool:
             async with self._turns:
                 return await self._asking.lacks(account.name, where, right)
 
-        first, *others = account.rights
+        first, *others = rights
         what = "create subjectaccessreviews.authorization.k8s.io"
         lacking = await told(what, lacks(first))
         if isinstance(lacking, Unread):
@@ -271,7 +276,7 @@ class _Looking:
         unread = next((it for it in answers if isinstance(it, Unread)), None)
         if unread is not None:
             return unread
-        judged = zip(account.rights, (lacking, *answers), strict=True)
+        judged = zip(rights, (lacking, *answers), strict=True)
         return [right for right, is_lacking in judged if is_lacking]
 
 
@@ -367,8 +372,10 @@ async def _looked_again(asking: Asking, facts: Facts) -> Facts:
     """See whether Leases that look stale are renewed all the same: then a clock is off."""
     skew_s = 0.0 if isinstance(facts.skew_s, Unread) else facts.skew_s
     now = facts.now + timedelta(seconds=skew_s)
-    before = {it.metadata.uid: it for it in (*_those(facts.leases), *_those(facts.rivals))}
-    if not any(is_doubtful(it, now) for it in before.values()):
+    ours, theirs = _those(facts.leases), _those(facts.rivals)
+    before = {it.metadata.uid: it for it in (*ours, *theirs)}
+    is_stale = any(is_doubtful(it, now) for it in ours)
+    if not is_stale and not any(is_doubtful(it, now, is_rival=True) for it in theirs):
         return facts
     clock = asking.client.clock
     await clock.sleep(_RENEWED_S)

@@ -217,10 +217,16 @@ def deployment(name: str, ready: int = 2, **environment: str) -> Obj:
     }
 
 
-def lease(name: str, holder: str = "one", ago_s: float = 1.0, namespace: str = "") -> Lease:
+def lease(
+    name: str,
+    holder: str = "one",
+    ago_s: float = 1.0,
+    namespace: str = "",
+    lasts_s: int = 15,
+) -> Lease:
     """Return a Lease that was renewed so long ago."""
     renewed = (NOW - timedelta(seconds=ago_s)).isoformat()
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": lasts_s, "renewTime": renewed}
     place = namespace or "trainer-kai"
     metadata = {"name": name, "namespace": place, "uid": f"{place}/{name}"}
     return decode(Lease, encode({"metadata": metadata, "spec": spec}))

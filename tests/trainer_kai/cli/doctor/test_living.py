@@ -47,6 +47,11 @@ def led(*leases: Lease, renewed: str = "", **fields: Any) -> Facts:
     return facts(leases=leases, renewed=frozenset({f"trainer-kai/{renewed}"}), **fields)
 
 
+def claiming_an_hour(ago_s: float) -> Lease:
+    """Return the Lease of a KAI that was renewed so long ago."""
+    return lease("kai-scheduler", "kai-0", ago_s, namespace="kai", lasts_s=3600)
+
+
 def scaled(replicas: int = 2, ready: int = 2, updated: int = 2) -> list[Obj]:
     """Return all Deployments, and how far that of the webhook has come."""
     last = deployment(WEBHOOK, ready)
@@ -148,6 +153,21 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         "a KAI that is gone",
         ("another scheduler", facts(rivals=[lease("kai-scheduler", ago_s=60, namespace="kai")])),
         ("ok", "there is no other of the name kai-scheduler"),
+    ),
+    Case(
+        "a KAI that is gone, and had claimed an hour",
+        ("another scheduler", facts(rivals=[claiming_an_hour(ago_s=600)])),
+        ("ok", "there is no other of the name kai-scheduler"),
+    ),
+    Case(
+        "a KAI that claims an hour, and lives",
+        ("another scheduler", facts(rivals=[claiming_an_hour(ago_s=50)])),
+        ("fault", f"another scheduler holds Lease kai/kai-scheduler (holder kai-0): {OURS}"),
+    ),
+    Case(
+        "one of ours that claims an hour",
+        ("leases", led(lease(GROUPER, ago_s=600, lasts_s=3600))),
+        ("ok", "held by one"),
     ),
     Case(
         "nobody binds",

@@ -43,7 +43,7 @@ class Wire:
         self.later: dict[str, Any] = {}  # what is served after some seconds
         self.refusals: dict[str, int] = {}  # by the beginning of a path
         self.silent: set[str] = set()
-        self.denied: set[str] = set()  # resources that no account may touch
+        self.denied: set[str] = set()  # resources, and names, that no account may touch
         self.asked: list[str] = []
 
     async def send(self, request: Request, timeout_s: float) -> Answer:
@@ -74,7 +74,8 @@ class Wire:
     def _review(self, review: Mapping[str, Any]) -> Answer:
         spec = review["spec"]
         assert spec["groups"][1] == "system:serviceaccounts:trainer-kai"
-        allowed = spec["resourceAttributes"]["resource"] not in self.denied
+        asked = spec["resourceAttributes"]
+        allowed = not {asked["resource"], asked.get("name")} & self.denied
         return Answer(201, json.dumps({"status": {"allowed": allowed}}).encode())
 
 
@@ -234,6 +235,24 @@ async def test_what_an_account_may_not_is_read(wire: Wire) -> None:
     )
 
 
+async def test_a_shard_that_the_role_does_not_name_is_told(wire: Wire) -> None:
+    """The scheduler counts what it may not read as absent, so both would bind."""
+    told = deployment("trainer-kai-scheduler", TRAINER_KAI_KAI_SHARDS="default,a")
+    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {"items": [told]}
+    wire.denied = {"kai-scheduler-a"}
+
+    facts = await looked(wire)
+    (found,) = (it for it in examine(facts) if it.check == "rights of scheduler")
+
+    assert found.is_so == (
+        "trainer-kai/trainer-kai-scheduler may not get leases.coordination.k8s.io kai-scheduler-a,"
+        " get deployments.apps kai-scheduler-a"
+    )
+    assert found.right.endswith(
+        "; first add to resourceNames in scheduler.yaml what kai.shards names: kai-scheduler-a"
+    )
+
+
 async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
     """The namespace of the context if it takes part, else another, else the one that is named."""
 
@@ -303,6 +322,21 @@ async def test_a_lease_that_looks_stale_is_looked_at_again(wire: Wire) -> None:
     found = wrong(facts)
     assert found["lease of podgrouper"].endswith("for 104 s")
     assert found["clocks"] == "that of one is 100 s behind the API server's"
+
+
+async def test_another_scheduler_that_claims_long_is_looked_at_again(wire: Wire) -> None:
+    """Its claim does not make it alive after a minute; that it renews does."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/kai-scheduler/leases/kai-scheduler"
+
+    def held(ago_s: float) -> Any:
+        return lease("kai-scheduler", "kai-0", ago_s, namespace="kai-scheduler", lasts_s=3600)
+
+    wire.served[path] = held(600)
+    assert "another scheduler" not in wrong(await looked(wire))
+
+    renewing = Late(wire)
+    renewing.later[path] = held(598)
+    assert "another scheduler" in wrong(await looked(renewing))
 
 
 async def test_a_clock_that_is_off_is_seen_by_what_the_api_server_dates(wire: Wire) -> None:
