@@ -73,6 +73,11 @@ def may_not(user: str, verb: str, name: str) -> str:
 _STAYS: Final = "the webhook of trainer-kai writes it when a JobSet is made. To change it, make the"
 _AS_TENANT: Final = f"system:serviceaccount:{_ROOM}:{_TENANT}"
 _AS_PODGROUPER: Final = f"system:serviceaccount:{NAMESPACE}:{PODGROUPER.account}"
+_COPIED: Final = (
+    "the scheduler of trainer-kai notes there that the TrainJob makes room."
+    " Leave it out (a manifest that was read back during an eviction has it);"
+    " to suspend the TrainJob, set spec.suspend"
+)
 _HELD: Final = {RESERVED: "{}", ANTICIPATED: "{}", EVICTED_BY: "{}"}
 
 # a write -> the words by which it is refused; none where it passes
@@ -99,7 +104,7 @@ WRITES: Final[list[Case[Write, str]]] = [
     Case(
         "a TrainJob says that it is evicted",
         Write("tenant", TRAINJOBS, {}, {EVICTED_BY: "{}"}),
-        may_not(_AS_TENANT, "add", EVICTED_BY),
+        f"{may_not(_AS_TENANT, 'add', EVICTED_BY)}{_COPIED}",
     ),
     Case(
         "a TrainJob says otherwise why it is evicted",
