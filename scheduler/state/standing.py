@@ -42,11 +42,13 @@ class QuotaScopes:
         changed = set()
         for key, quota in told.items():
             of = self._of.setdefault(key.namespace, {})
-            before, scopes = of.pop(key.name, ()), scopes_of(quota) if quota else ()
-            if scopes:
+            scopes = scopes_of(quota) if quota else ()
+            if scopes != of.get(key.name, ()):
                 of[key.name] = scopes
-            if scopes != before:
                 changed.add(key.namespace)
+        for namespace in changed:  # by name, so that what is told does not depend on the past
+            of = self._of[namespace]
+            self._of[namespace] = {name: of[name] for name in sorted(of) if of[name]}
         return changed
 
 
@@ -69,10 +71,10 @@ class Standings:
             return said._replace(is_preemptible=not gang.is_due)
         spec, name = gang.group.spec, gang.group.spec.priority_class_name
         refusal = self._refusal(gang.key.namespace, name)
-        if refusal is not None:
-            kins = [*gang.kins, *(kin for kin, _ in gang.later.values())]
-            refusal = None if _all_have(kins, name) else f"spec.priorityClassName: {refusal}"
-        return self._standing(spec.queue, name, spec.preemptibility, refusal)
+        if refusal is None or _is_admitted(gang, name):
+            return self._standing(spec.queue, name, spec.preemptibility, None)
+        told = None if _is_named(gang, name) else f"spec.priorityClassName: {refusal}"
+        return self._standing(spec.queue, "", spec.preemptibility, told)
 
     def of_alone(self, kin: Kin) -> Standing:
         """Return what pods without a group say themselves."""
@@ -92,7 +94,7 @@ class Standings:
         return self.of_alone(kin)._replace(is_preemptible=True, refusal="")
 
     def _refusal(self, namespace: str, name: str) -> str | None:
-        """Say why a label may not choose a class; many ask for the same."""
+        """Say why a class counts only if the pods' own specs name it; many ask for the same."""
         found = namespace, name
         if found not in self._refusals:
             quotas = self._quotas.of(namespace)
@@ -108,6 +110,15 @@ class Standings:
         return Standing(queue, priority, is_preemptible, refusal or "")
 
 
-def _all_have(kins: Iterable[Kin], name: str) -> bool:
-    """Say whether there are pods, and the API server admitted all of them with a class."""
-    return {kin.spec.priority_class_name for kin in kins} == {name}
+def _is_admitted(gang: Gang, name: str) -> bool:
+    """Say whether the API server admitted all pods of a gang with a class, and none is to come."""
+    return _classes_of(gang.kins) == {name} and not any(map(gang.to_come, gang.later))
+
+
+def _is_named(gang: Gang, name: str) -> bool:
+    """Say whether a pod of a gang names a class, be it one that is to come."""
+    return name in _classes_of([*gang.kins, *(kin for kin, _ in gang.later.values())])
+
+
+def _classes_of(kins: Iterable[Kin]) -> set[str]:
+    return {kin.spec.priority_class_name for kin in kins}

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from tests.hostile.conftest import Measured, Simulate
-from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
+from tests.hostile.jobsets import jobset, waiting
+from tests.hostile.teams import GPU, TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 
 Obj: TypeAlias = dict[str, Any]
@@ -94,14 +95,14 @@ def _told(found: Measured, group: str = "job") -> str:
 
 _OWN: Final = "or name it in spec.priorityClassName of all pods, where the API server admits it"
 _OF_SYSTEM: Final = (
-    f"a label may not choose PriorityClass {_SYSTEM}: its value 2000001000 is not below"
+    f"it may not choose PriorityClass {_SYSTEM}: its value 2000001000 is not below"
     f" 1000000000; choose build, highest, inference or train, {_OWN}"
 )
 
 
 def _counted(name: str, right: str) -> str:
     return (
-        f"a label may not choose PriorityClass {name}: ResourceQuota priorities counts its pods;"
+        f"it may not choose PriorityClass {name}: ResourceQuota priorities counts its pods;"
         f" choose {right}, {_OWN}"
     )
 
@@ -205,13 +206,63 @@ def test_what_all_pods_have_the_api_server_admitted(
     assert {*found.evictions.values()} == {*alone.evictions.values()} == {"preempt"}
 
 
-def test_one_pod_that_has_the_class_is_not_enough(simulate: Simulate) -> None:
-    """The API server counted one pod, and eight would come first."""
-    pods = [*_pods(_SYSTEM, 1), *_pods()[1:]]
-    found = simulate([*cluster(), *_classes(), *_running(), _group(_SYSTEM), *pods])
+# which of eight pods have the class
+SOME = [
+    Case("the first", range(1), None),
+    Case("all but the launcher", range(1, 8), None),
+]
+
+
+@pytest.mark.parametrize("case", SOME, ids=ids)
+def test_a_class_that_some_pods_have_gains_nothing(
+    case: Case[range, None], simulate: Simulate
+) -> None:
+    """The API server admitted it for these: the PodGroup waits with the default priority."""
+    pods = [_pods("inference")[n] if n in case.given else _pods()[n] for n in range(8)]
+    theirs = [_quota("In", "inference"), _group("inference"), *pods]
+
+    found = simulate([*cluster(), *_classes(), *_running(), *theirs])
+    alone = simulate([*cluster(), *_classes(), *theirs])
 
     assert found.evictions == {}
-    assert _told(found) == f"spec.priorityClassName: {_OF_SYSTEM}"
+    assert found.waiting[f"{TENANT}/job"]["reason"] != "Misconfigured"
+    assert len(alone.binds) == 8
+
+
+def _in_two_stages(first: str, later: str) -> Obj:
+    """Return a JobSet in the queue of red: 7 pods come after the first, each with its class."""
+    jobs = waiting(1, 7)
+    for job, name in zip(jobs, (first, later), strict=True):
+        spec = job["template"]["spec"]["template"]["spec"]
+        spec["containers"][0]["resources"] = {"limits": {GPU: "1"}}
+        if name:
+            spec["priorityClassName"] = name
+    return jobset("staged", jobs, labels={"kai.scheduler/queue": _RED})
+
+
+# the class of the first pod, and of those that come after it
+STAGES = [
+    Case("all", ("mid", "mid"), None),
+    Case("the first", ("mid", ""), None),
+    Case("those that come", ("", "mid"), None),
+]
+
+
+@pytest.mark.parametrize("case", STAGES, ids=ids)
+def test_pods_to_come_are_not_admitted_yet(
+    case: Case[tuple[str, str], None], simulate: Simulate
+) -> None:
+    """A quota of one pod admits the first; the default priority starts it where there is room."""
+    counted = _quota("In", "mid")
+    counted["spec"]["hard"] = {"pods": "1"}
+    theirs = [*_classes(mid=75), counted, _in_two_stages(*case.given)]
+
+    found = simulate([*cluster(), *_running(), *theirs])
+    alone = simulate([*cluster(), *theirs])
+
+    assert (found.evictions, found.binds) == ({}, {})
+    assert {it["reason"] for it in found.waiting.values()} == {"NoCapacity"}
+    assert len(alone.binds) == 1
 
 
 def test_a_default_is_no_choice(simulate: Simulate) -> None:

@@ -56,6 +56,7 @@ _SAID: Final = [
     {},
     {"later": [{**_LATER, "requests": {"nvidia.com/gpu": "1"}}]},
     {"later": [{**_LATER, "requests": {"cpu": "1"}, "labels": {"app": "a"}}]},
+    {"later": [{**_LATER, "requests": {"cpu": "1"}, "priorityClassName": "build"}]},
     {"later": [{**_LATER, "requests": {"new": "1"}, "volumes": _CLAIMED}]},
     {"after": [{**_AFTER, "status": "Ready"}]},
     {"after": [{**_AFTER, "status": "Complete", "before": ["l-replica-"]}]},
@@ -271,7 +272,7 @@ _WISHES: Final[list[Fields]] = [
     },
     {"nodeSelector": {"zone": "x"}},
     {"nodeSelector": {"rack": "x"}},
-    {"priorityClassName": "build"},
+    *({"priorityClassName": "build"}, {"priorityClassName": "build"}),
     {"tolerations": [{"operator": "Exists"}] * (MOST_TOLERATIONS + 1), "hostNetwork": True}
     | {"ports": [{"containerPort": 80}]},
     {"tolerations": [{"operator": "Exists"}]},

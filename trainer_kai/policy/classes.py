@@ -2,8 +2,8 @@
 
 The API server lets a pod name a class in its spec only if admission and the ResourceQuotas of the
 namespace let it. Of a label it knows nothing: so a label chooses none of the system's classes, none
-that a quota of the namespace counts, and only those that the site offers. What all pods name in
-their spec was admitted, and counts whatever it is.
+that a quota of the namespace counts, and only those that the site offers; nor does a PodGroup. What
+all pods name in their spec was admitted, and counts whatever it is, once all of them exist.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -57,13 +57,16 @@ class Choosable:
         return self.default if known is None else known.value
 
     def refusal(self, name: str, quotas: Quotas = _NO_QUOTAS) -> str | None:
-        """Say why a label may not choose a class where these quotas count, and what is right."""
+        """Say why a label, or a PodGroup, may not choose a class where these quotas count.
+
+        It goes behind the path of the field, and says what is right.
+        """
         why = self._why_not(name, quotas)
         if why is None:
             return None
         right = (it for it in sorted(self._classes) if self._why_not(it, quotas) is None)
         return (
-            f"a label may not choose PriorityClass {name}: {why}; {_choose(right)} name it in"
+            f"it may not choose PriorityClass {name}: {why}; {_choose(right)} name it in"
             " spec.priorityClassName of all pods, where the API server admits it"
         )
 

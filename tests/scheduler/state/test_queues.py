@@ -1,5 +1,6 @@
 """Queues: their shares, what they have, and which cannot be used (rules 11 and 12)."""
 
+import json
 import time
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.support.clusters import (
     pod,
     queue,
 )
+from trainer_kai.api.names import ANTICIPATED
 
 
 def _bounds(number: Any) -> dict[str, Any]:
@@ -335,7 +337,7 @@ def test_a_class_that_a_label_may_not_choose_counts_for_nothing() -> None:
     assert got == {
         "ns/a": refused,
         "ns/b": fine,
-        "ns/c": refused,
+        "ns/c": (50, True, False, False),
         "ns/d": (50, True, False, True),
         "ns/pg-e-e": refused,
         "ns/pg-f-f": fine,
@@ -355,7 +357,7 @@ def test_classes_that_a_site_does_not_offer() -> None:
     verdict, message = bar_of(found, "b") or ("", "")
     assert verdict == "Misconfigured"
     assert message == (
-        "spec.priorityClassName: a label may not choose PriorityClass other: the setting"
+        "spec.priorityClassName: it may not choose PriorityClass other: the setting"
         " priority_classes of the scheduler does not name it; choose build, or name it in"
         " spec.priorityClassName of all pods, where the API server admits it"
     )
@@ -391,6 +393,58 @@ def test_a_quota_that_comes_and_goes() -> None:
     assert waits(plain) == [False, False]
     assert waits(quota) == [True, True]
     assert waits(quota, is_there=False) == [False, False]
+
+
+@pytest.mark.parametrize("names", ["aba", "bab"])
+def test_the_quota_that_is_named_does_not_depend_on_what_was_told_first(names: str) -> None:
+    """Of several that count a class it is the first by name, whichever has changed last."""
+    state = State(Terms(now=NOW, default_queue="q"))
+    quotas = [
+        made("ResourceQuota", name, spec={"hard": {"pods": pods}, "scopes": ["PriorityClass"]})
+        for name, pods in zip(names, "112", strict=True)
+    ]
+    objects = [
+        *(made("PriorityClass", "high", value=90), queue()),
+        *(group("g", priorityClassName="high"), pod("p", "g")),
+    ]
+
+    elsewhere = {**quotas[0], "metadata": {"name": "r", "namespace": "other"}}
+
+    for fields in (*objects, *quotas, elsewhere, pod("p2", "g")):
+        shelf, key, one = decoded(fields)
+        getattr(state, shelf).tell(key, one)
+        state.check(NOW)
+
+    assert "ResourceQuota a counts its pods" in (bar_of(state.snapshot(NOW), "g") or ("", ""))[1]
+
+
+def test_a_class_counts_once_all_pods_have_come() -> None:
+    """Until then the API server has not admitted all of them; and again when one is gone."""
+    state = State(Terms(now=NOW, default_queue="q"))
+    high: dict[str, Any] = {"priorityClassName": "high"}
+    later = {"subGroupPrefix": "l-", "replicas": 1, "count": 2, "priorityClassName": "high"}
+    objects = [
+        *(made("PriorityClass", "high", value=10**9), queue()),
+        group(
+            "g",
+            **high,
+            subGroups=[{"name": "n", "minMember": 1}, {"name": "l-0", "minMember": 2}],
+            meta={"annotations": {ANTICIPATED: json.dumps({"later": [later]})}},
+        ),
+    ]
+
+    def priority(*told: dict[str, Any], is_there: bool = True) -> list[int]:
+        for fields in told:
+            shelf, key, one = decoded(fields)
+            getattr(state, shelf).tell(key, one if is_there else None)
+        state.check(NOW)
+        return [unit.priority for unit in state.snapshot(NOW).snapshot.units]
+
+    assert priority(*objects, pod("p", "g", "n", **high)) == [50]
+    assert priority(pod("p0", "g", "l-0", **high)) == [50]
+    assert priority(pod("p1", "g", "l-0", **high)) == [10**9]
+    assert priority(pod("p1", "g", "l-0", **high), is_there=False) == [50]
+    assert priority(pod("p1", "g", "l-0")) == [50]
 
 
 def _bars(unit: Unit) -> tuple[Bar | None, Bar | None]:

@@ -63,9 +63,7 @@ def _of_one(raw: Obj, pod: Pod, classes: list[Obj]) -> Unit:
 def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Unit:
     meta, spec = group["metadata"], group["spec"]
     name = spec.get("priorityClassName", "")
-    own = {raw["spec"].get("priorityClassName", "") for raw, _ in pods}
-    is_refused = own != {name} and _is_of_system(name, classes)
-    priority = _priority("" if is_refused else name, classes)
+    priority = _priority(name, classes)
     root, meant = _tree(spec)
     has_begun = any(pod.state == "there" for _, pod in pods)
     unit = Unit(
@@ -77,7 +75,7 @@ def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Un
         priority=priority,
         preemptible=_preemptible(spec.get("preemptibility", ""), priority),
         root=root,
-        broken=not meant or (is_refused and not has_begun),
+        broken=not meant,
     )
     leaves = {leaf.name: leaf for leaf in unit.leaves}
     flat = isinstance(root, Leaf)
@@ -93,6 +91,13 @@ def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Un
         _forget_old_attempts(unit)
     for leaf in unit.leaves if not flat else ():
         leaf.later = _later(group, leaf)
+    own = {raw["spec"].get("priorityClassName", "") for raw, _ in pods}
+    later = [pod for leaf in unit.leaves for pod in leaf.later]
+    if _is_of_system(name, classes) and (later or own != {name}):
+        unit.priority = _priority("", classes)
+        unit.preemptible = _preemptible(spec.get("preemptibility", ""), unit.priority)
+        own.update(pod.spec.get("priorityClassName", "") for pod in later)
+        unit.broken = unit.broken or (name not in own and not has_begun)
     return unit
 
 

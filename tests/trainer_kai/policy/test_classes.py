@@ -86,12 +86,12 @@ def test_what_a_site_offers() -> None:
 
     assert choosable.refusal("build") is choosable.refusal("low") is None
     assert choosable.refusal("highest") == (
-        "a label may not choose PriorityClass highest: the setting priority_classes of the"
+        "it may not choose PriorityClass highest: the setting priority_classes of the"
         " scheduler does not name it; choose build, low, train or usual, or name it in"
         " spec.priorityClassName of all pods, where the API server admits it"
     )
     assert (choosable.refusal("ours") or "").startswith(
-        "a label may not choose PriorityClass ours: its value 1000000000 is not below 1000000000;"
+        "it may not choose PriorityClass ours: its value 1000000000 is not below 1000000000;"
     )
 
 

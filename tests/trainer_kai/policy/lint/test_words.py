@@ -177,7 +177,7 @@ SYSTEM = "system-node-critical"
 
 # a label, and the classes of the pods → what is found
 REFUSED = (
-    f"priority-refused! metadata.labels[priorityClassName]: a label may not choose PriorityClass "
+    f"priority-refused! metadata.labels[priorityClassName]: it may not choose PriorityClass "
     f"{SYSTEM}: its value 2000001000 is not below 1000000000; choose build or train, or name it in"
     " spec.priorityClassName of all pods, where the API server admits it"
 )
