@@ -5,6 +5,7 @@ from typing import Final
 
 from scheduler.core.model import Bar, Verdict
 from scheduler.state.after import Afters
+from scheduler.state.crowds import too_much
 from scheduler.state.gang import Gang
 from scheduler.state.kin import Kin
 from scheduler.state.roll import THERE, WAITING
@@ -25,6 +26,7 @@ class Bars:
     def __init__(self, view: View) -> None:
         self._view: Final = view
         self._after: Final = Afters(view.roll, view.gangs)
+        self._crowded: Final[dict[Key, str]] = {}  # what gangs of which some are left out are told
 
     def of_gang(self, gang: Gang) -> Bar | None:
         """Return what is in the way of a gang."""
@@ -36,7 +38,7 @@ class Bars:
         queue = self._view.queues.bar(standing.queue)
         if queue is None and waits:
             queue = self._view.permits.bar(Key(kin.namespace, standing.queue))
-        found = [*self._of_kin(kin, title), *_of_class(standing, title)] if waits else []
+        found = [*self._of_kin(kin, title, None), *_of_class(standing, title)] if waits else []
         return _worst((*found, *((queue,) if queue else ())))
 
     def of_growth(self, gang: Gang) -> Bar | None:
@@ -78,21 +80,36 @@ class Bars:
             for kin in gang.kins
             if kins.counts[kin.number]
             and (view.heads[kin.number, WAITING] or kin.foreseen)
-            and self._of_kin(kin, "")
+            and self._of_kin(kin, "", gang)
         ]
         for kin in sorted(waiting, key=lambda kin: roll.age(roll.first(kin))):
-            yield from self._of_kin(kin, roll.title(kin))
+            yield from self._of_kin(kin, roll.title(kin), gang)
         for kin, _ in gang.later.values():
-            yield from self._of_kin(kin, roll.title(kin))
+            yield from self._of_kin(kin, roll.title(kin), gang)
 
-    def _of_kin(self, kin: Kin, title: str) -> list[Bar]:
+    def _of_kin(self, kin: Kin, title: str, gang: Gang | None) -> list[Bar]:
         """Return why pods cannot be placed, whatever room there is, under this title."""
         codes = self._view.codes
-        too_much = codes.too_much(kin)
-        if too_much is not None:
-            return [Bar(Verdict.MISCONFIGURED, f"{title}: {too_much}", _WAKES_ON)]
+        excess = kin.recipe.excess
+        if excess is None and self._view.roll.kins.is_left_out[kin.number]:
+            excess = self._left_out(kin, gang)
+        if excess is not None:
+            return [Bar(Verdict.MISCONFIGURED, f"{title}: {excess}", _WAKES_ON)]
         found = [*_of_pods(kin, codes.asks.sharing.get(kin.number)), *codes.claims.bars(kin)]
         return [bar._replace(message=title + bar.message) for bar in found]
+
+    def _left_out(self, kin: Kin, gang: Gang | None) -> str:
+        """Return what is told of pods that are left out: the same of all pods of a gang."""
+        if gang is None:
+            return too_much(kin.namespace, (kin,))
+        told = self._crowded.get(gang.key)
+        if told is None:
+            counts = self._view.roll.kins.counts
+            some = [it for it in gang.kins if counts[it.number]]
+            later = [it for it, _ in gang.later.values()]
+            told = too_much(kin.namespace, dict.fromkeys((*some, *later)))
+            self._crowded[gang.key] = told
+        return told
 
 
 def _of_class(standing: Standing, title: str) -> Iterator[Bar]:

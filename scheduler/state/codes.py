@@ -14,7 +14,6 @@ from scheduler.state.asks import Asks
 from scheduler.state.basis import Basis
 from scheduler.state.claims import Claims
 from scheduler.state.cluster import Cluster
-from scheduler.state.kin import Kin
 from scheduler.state.kins import Kins
 from scheduler.state.labels import NodeLabels
 from scheduler.state.neighbours import NeighbourRows
@@ -24,7 +23,6 @@ from scheduler.state.selectors import Namespaces
 from scheduler.state.shapes import Shapes, Ties
 from scheduler.state.sharing import least_memory_mib
 from trainer_kai.api.meta import Key
-from trainer_kai.policy.podbounds import MOST_OF_NAMESPACE
 
 __all__ = ["Codes"]
 
@@ -44,12 +42,12 @@ class Codes:
         self.asks: Final = Asks(columns, gpus, memory)
         namespaces = Namespaces(cluster.namespaces, kins.namespaces)
         self.neighbours: Final = NeighbourRows(kins, self.labels, namespaces)
-        self.neighbours.read(kins.numbers(basis.speakers))
-        self.ports: Final = Ports(basis.ports)
+        self.neighbours.read(kins.numbers(basis.heard.speakers))
+        self.ports: Final = Ports(basis.heard.ports)
         self.known_claims: tuple[int, tuple[Key, ...]] = (NONE, ())
         self.claims = Claims(cluster, (), self.labels)
         ties = Ties(self.neighbours, self.ports, self.claims)
-        self.shapes: Final = Shapes((self.labels, self.taints), self.asks, ties, basis.crowded_out)
+        self.shapes: Final = Shapes((self.labels, self.taints), self.asks, ties, kins)
         self.read_kins()
 
     def read_claims(self, cluster: Cluster, version: int, shared: tuple[Key, ...]) -> None:
@@ -58,17 +56,9 @@ class Codes:
         self.claims = self.shapes.claims = Claims(cluster, shared, self.labels)
         self.shapes.forget(np.flatnonzero(self._kins.has_volumes), 0)
 
-    def too_much(self, kin: Kin) -> str | None:
-        """Return what a kin says more of than is looked at, where it says that."""
-        if kin.recipe.excess is not None:
-            return kin.recipe.excess
-        if kin.serial not in self.basis.crowded_out:
-            return None
-        return (
-            f"the pods of namespace {kin.namespace} have more than {MOST_OF_NAMESPACE} different"
-            " host ports and terms that speak of other pods together; it has its turn when older"
-            " ones are gone"
-        )
+    def forget(self, numbers: list[int]) -> None:
+        """Forget what was written of kin that are left out now, or are no longer."""
+        self.shapes.forget(np.array(numbers, dtype=np.int64), 0)
 
     def read_kins(self) -> None:
         """Take kin that are new; of who had their numbers nothing is known any more."""

@@ -52,6 +52,7 @@ class Kins:
         self.is_foreign: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.speaks: Bools = np.zeros(_FIRST, dtype=np.bool_)  # of other pods
         self.is_excessive: Bools = np.zeros(_FIRST, dtype=np.bool_)  # says more than is looked at
+        self.is_left_out: Bools = np.zeros(_FIRST, dtype=np.bool_)  # its namespace says too much
         self.has_ports: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.has_volumes: Bools = np.zeros(_FIRST, dtype=np.bool_)
         self.shares: Bools = np.zeros(_FIRST, dtype=np.bool_)  # devices
@@ -181,7 +182,7 @@ class Kins:
         self.has_volumes[number] = bool(spec.volumes)
         self.shares[number] = sharing_of(kin, self._gpus) is not None
         self.keeps[number] = kin.is_reservation
-        self.is_foreseen[number] = self.is_stray[number] = False
+        self.is_foreseen[number] = self.is_stray[number] = self.is_left_out[number] = False
         self.gang[number] = self.queue[number] = NONE
         self.counts[number] = self.is_fixed[number] = self.is_heard[number] = False
         self.serial[number] = kin.serial

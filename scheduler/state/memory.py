@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from scheduler.core.chunks import is_satisfied
-from scheduler.core.model import NONE, Ints, Snapshot
+from scheduler.core.model import NONE, Bools, Ints, Snapshot
 from scheduler.state.bars import Bars
 from scheduler.state.basis import Versions, basis_of
 from scheduler.state.budgets import BudgetRows
 from scheduler.state.charges import QueueCharges, goings
 from scheduler.state.cluster import Cluster
 from scheduler.state.codes import Codes
+from scheduler.state.crowds import Crowds
 from scheduler.state.dues import Dues
 from scheduler.state.encoded import Encoded
 from scheduler.state.gang import Gang
@@ -87,7 +88,8 @@ class Memory:
         self._versions = Versions()
         self._claims = 0  # how often claims, volumes or classes have changed
         self._heads: Ints = self._roll.heads
-        basis = basis_of(self._roll, self._gangs, self._nodes, self._heads, self._versions)
+        self._crowds: Final = Crowds(self._roll)
+        basis = basis_of(self._kins, self._crowds.heard, self._nodes, self._versions)
         self._codes = Codes(basis, self._nodes, cluster, self._kins, terms.gpu_resources)
         self._ground = Ground(self._codes, self._nodes, self._roll)
 
@@ -244,20 +246,23 @@ class Memory:
         if news.has_claims:
             self._claims += 1
         again: set[Key | int] = set()
-        basis = basis_of(self._roll, self._gangs, self._nodes, self._heads, self._versions)
+        moved = self._crowds.read(*self._present())
+        again |= self._having(moved)
+        if self._kins.is_foreseen[moved].any():
+            again |= self._having_later()
+        basis = basis_of(self._kins, self._crowds.heard, self._nodes, self._versions)
         claims = self._claims, self._users.shared(self._heads, self._claims)
         held = self._holdings.at_nodes()
         if basis != self._codes.basis:
-            moved = basis.crowded_out ^ self._codes.basis.crowded_out
             gpus = self._terms.gpu_resources
             self._codes = Codes(basis, self._nodes, self._cluster, self._kins, gpus)
             self._ground = Ground(self._codes, self._nodes, self._roll)
             rows = set(range(len(self._nodes)))
-            again = {key for key, gang in self._gangs.by_key.items() if gang.later}
+            again |= self._having_later()
             again.update(self._holdings.by_gang)
-            again |= self._having(self._kins.numbers(moved))
         else:
             self._codes.read_kins()
+            self._codes.forget(moved)
             self._ground.read_capacity(self._nodes.touched)
         if claims != self._codes.known_claims:
             self._codes.read_claims(self._cluster, *claims)
@@ -265,6 +270,22 @@ class Memory:
             again.update(self._users.awaiting)
         self._ground.read(rows - {NONE}, held)
         return again
+
+    def _present(self) -> tuple[Bools, Bools]:
+        """Return the kin that lie, want to or are of gangs that may keep room, and those that lie.
+
+        A pod on its own that is gated wants to be somewhere as well.
+        """
+        kins, heads = self._kins, self._heads
+        size = len(heads)
+        lying: Bools = np.bincount(self._roll.kin[self._roll.node != NONE], minlength=size) > 0
+        wanting = (kins.is_ours[:size] & (heads[:, WAITING] > 0)) | kins.is_foreseen[:size]
+        alone = kins.is_alone[:size] & heads[:, : THERE + 1].any(axis=1)
+        return lying | wanting | alone | self._gangs.is_listed[kins.gang[:size]], lying
+
+    def _having_later(self) -> set[Key | int]:
+        """Return the gangs that expect pods."""
+        return {key for key, gang in self._gangs.by_key.items() if gang.later}
 
     def _having(self, numbers: Iterable[int]) -> set[Key | int]:
         """Return the gangs, and the slots of pods on their own, of some kin."""

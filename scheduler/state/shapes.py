@@ -10,6 +10,7 @@ from scheduler.core.model import NONE, Ints, Shape
 from scheduler.state.asks import Asks
 from scheduler.state.claims import Claims
 from scheduler.state.kin import Kin, Shaping
+from scheduler.state.kins import Kins
 from scheduler.state.labels import Alternatives, NodeLabels
 from scheduler.state.neighbours import NeighbourRows
 from scheduler.state.nodes import Taints
@@ -33,14 +34,10 @@ class Shapes:
     """The rows, made as they are asked for."""
 
     def __init__(
-        self,
-        nodes: tuple[NodeLabels, Taints],
-        asks: Asks,
-        ties: Ties,
-        crowded_out: frozenset[int],
+        self, nodes: tuple[NodeLabels, Taints], asks: Asks, ties: Ties, kins: Kins
     ) -> None:
         self._labels, self._taints = nodes
-        self._crowded_out: Final = crowded_out  # serials of kin
+        self._kins: Final = kins
         self._asks: Final = asks
         self._neighbours, self._ports, self.claims = ties
         self._codes: Final = object()  # these and no others
@@ -112,7 +109,7 @@ class Shapes:
 
     def _is_left_out(self, kin: Kin) -> bool:
         """Say whether pods say more than is looked at: they have what they have, and go nowhere."""
-        return kin.recipe.excess is not None or kin.serial in self._crowded_out
+        return kin.recipe.excess is not None or bool(self._kins.is_left_out[kin.number])
 
     def _made(self, kin: Kin) -> Shape:
         asks, claims, number = self._asks, self.claims, kin.number

@@ -29,6 +29,8 @@ Says: TypeAlias = Callable[[Obj, int], None]  # writes into a pod, by its number
 
 _NODES: Final = 400
 _MOST_S: Final = 0.1  # that the event loop may be held
+_IDLE_S: Final = 0.02  # where nothing of the tenant has changed
+_CROWD: Final = 10_000  # pods
 _HOST: Final = "kubernetes.io/hostname"
 _MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -154,37 +156,43 @@ ABOVE = [
     Case(
         "resources",
         _resources(4000),
-        "spec.containers[*].resources: asks for 4000 resources, at most 64 are looked at",
+        "spec.containers[*].resources: asks for 4000 resources, at most 64 are looked at; name at"
+        " most 64",
     ),
     Case(
         "host ports",
         _ports(4000),
-        "spec.containers[*].ports: takes 4000 host ports, at most 256 are looked at",
+        "spec.containers[*].ports: takes 4000 host ports, at most 256 are looked at; name at most"
+        " 256",
     ),
     Case(
         "terms",
         _terms(1000, everywhere=True),
         "spec.affinity, spec.topologySpreadConstraints: has 1000 terms that speak of other pods,"
-        " at most 64 are looked at",
+        " at most 64 are looked at; name at most 64",
     ),
     Case(
         "expressions",
         _keys(20_000),
         "spec.nodeSelector, spec.affinity: has 20000 selector expressions, at most 256 are"
-        " looked at",
+        " looked at; name at most 256",
     ),
     Case(
         "values",
         _values(100_000),
         "spec.nodeSelector, spec.affinity: names 100000 values in selector expressions, at most"
-        " 1024 are looked at",
+        " 1024 are looked at; name at most 1024",
     ),
     Case(
         "tolerations",
         _tolerations(10_000),
-        "spec.tolerations: has 10000 tolerations, at most 256 are looked at",
+        "spec.tolerations: has 10000 tolerations, at most 256 are looked at; name at most 256",
     ),
-    Case("volumes", _volumes(5_000), "spec.volumes: has 5000 volumes, at most 256 are looked at"),
+    Case(
+        "volumes",
+        _volumes(5_000),
+        "spec.volumes: has 5000 volumes, at most 256 are looked at; name at most 256",
+    ),
 ]
 
 
@@ -222,17 +230,18 @@ def test_many_pods_with_words_of_their_own(case: Case[Says, int], simulate: Simu
 
 
 # what a thousand pods say of pods and ports, of which there is a bound for their namespace
+# → what each has
 CROWD = [
-    Case("terms", _terms(64, everywhere=False), None),
-    Case("terms about all namespaces", _terms(64, everywhere=True), None),
-    Case("terms about no part of the cluster", _places(64), None),
-    Case("host ports", _ports(256), None),
+    Case("terms", _terms(64, everywhere=False), "64 terms and 0 host ports"),
+    Case("terms about all namespaces", _terms(64, everywhere=True), "64 terms and 0 host ports"),
+    Case("terms about no part of the cluster", _places(64), "64 terms and 0 host ports"),
+    Case("host ports", _ports(256), "0 terms and 256 host ports"),
 ]
 
 
 @pytest.mark.parametrize("case", CROWD, ids=ids)
 def test_the_pods_of_a_namespace_have_a_bound_together(
-    case: Case[Says, None], simulate: Simulate
+    case: Case[Says, str], simulate: Simulate
 ) -> None:
     """The oldest have their turn, and the others are told what they wait for."""
     found = simulate([*cluster(_NODES), *_victims(), *_tenant(1000, case.given)])
@@ -241,10 +250,31 @@ def test_the_pods_of_a_namespace_have_a_bound_together(
     assert len(found.binds) > 16
     told = {it["message"].partition(": ")[2] for it in found.waiting.values()}
     message = (
-        f"the pods of namespace {TENANT} have more than 2048 different host ports and terms that"
-        " speak of other pods together; it has its turn when older ones are gone"
+        f"the pods of namespace {TENANT} have more than 2048 different terms that speak of other"
+        f" pods and host ports together; the PodGroup has {case.want} of its own, and older ones"
+        " come first. It has its turn when older ones are gone, or when pods of the namespace have"
+        " fewer of them in spec.affinity, spec.topologySpreadConstraints and"
+        " spec.containers[*].ports (equal pods count once)"
     )
     assert told == {message}
+
+
+def test_a_podgroup_above_the_bound_of_its_namespace_alone(simulate: Simulate) -> None:
+    """It waits for no other, and is told how much less it may say."""
+    gang = [pod_group(TENANT, "job", 40), *_tenant(40, _terms(64, everywhere=False), group="job")]
+
+    found = simulate([*cluster(_NODES), *_victims(), *gang])
+
+    assert _started(found) == len(found.binds) == 16
+    told = found.waiting[f"{TENANT}/job"]
+    assert told["reason"] == "Misconfigured"
+    assert told["message"].partition(": ")[2] == (
+        "the PodGroup has 2560 different terms that speak of other pods and 0 host ports, of a"
+        f" namespace ({TENANT}) at most 2048 are looked at together: as it is it never has its"
+        " turn. Name at most 2048 in spec.affinity, spec.topologySpreadConstraints and"
+        " spec.containers[*].ports of its pods (equal pods count once), or make several PodGroups"
+        " that start one after another"
+    )
 
 
 def test_what_no_node_has_is_named(simulate: Simulate) -> None:
@@ -321,20 +351,58 @@ COMING: list[Case[tuple[int, Says], None]] = [
 @pytest.mark.parametrize("case", COMING, ids=ids)
 def test_a_snapshot_holds_the_event_loop_shortly(case: Case[tuple[int, Says], None]) -> None:
     """What comes, one more of it and that all of it goes: 3,200 pods of others run meanwhile."""
-    live, (number, say) = _running(), case.given
-    pods = [decode(Pod, json.dumps(it).encode()) for it in _tenant(number, say)]
+    number, say = case.given
+    pods = _decoded(_tenant(number, say))
 
-    def tell(some: list[Pod], *, is_there: bool = True) -> float:
-        began = time.process_time()
-        for it in some:
-            live.pod(it.metadata.key, it if is_there else None)
-        live.snapshot()
-        return time.process_time() - began
+    def measure() -> float:
+        live = _running()
+        with undisturbed():  # the scheduler does not go through what the tests here have made
+            return max(
+                _tell(live, pods[:-1]),
+                _tell(live, pods[-1:]),
+                _tell(live, pods, is_there=False),
+            )
 
-    with undisturbed():  # the scheduler does not go through what the tests here have made
-        took = [tell(pods[:-1]), tell(pods[-1:]), tell(pods, is_there=False)]
+    assert _within(measure, _MOST_S)
 
-    assert max(took) < _MOST_S
+
+def test_what_waits_beyond_the_bound_costs_no_snapshot() -> None:
+    """Neither one more of many thousands, nor one of the others."""
+    crowd = _decoded(_tenant(_CROWD, _terms(1, everywhere=False)))
+    newest = _decoded(_tenant(_CROWD + 4, _newest)[_CROWD:])
+    others = _decoded([pod("red", f"more{n}", 1) for n in range(4)])
+    live = _running()
+    _tell(live, crowd)
+    more, other = iter(newest), iter(others)
+
+    with undisturbed():
+        _tell(live, [next(more)])
+        assert _within(lambda: _tell(live, [next(more)]), _MOST_S)
+        _tell(live, [next(other)])
+        assert _within(lambda: _tell(live, [next(other)]), _IDLE_S)
+
+
+def _newest(it: Obj, of: int) -> None:
+    it["metadata"]["creationTimestamp"] = "2026-01-05T07:00:00Z"
+    _terms(1, everywhere=False)(it, of)
+
+
+def _decoded(some: list[Obj]) -> list[Pod]:
+    return [decode(Pod, json.dumps(it).encode()) for it in some]
+
+
+def _tell(live: Live, some: list[Pod], *, is_there: bool = True) -> float:
+    """Return how long it takes to take note of pods and make a snapshot."""
+    began = time.process_time()
+    for it in some:
+        live.pod(it.metadata.key, it if is_there else None)
+    live.snapshot()
+    return time.process_time() - began
+
+
+def _within(measure: Callable[[], float], most_s: float) -> bool:
+    """Say whether the best of three measurements is good: a machine may be busy with others."""
+    return any(measure() < most_s for _ in range(3))
 
 
 def _running() -> Live:

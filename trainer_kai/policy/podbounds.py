@@ -39,6 +39,10 @@ MOST_OF_NAMESPACE: Final = 2048  # different terms and host ports of the pods of
 
 _AFFINITY: Final = "spec.affinity"
 _SPREAD: Final = "spec.topologySpreadConstraints"
+_OF_NODE: Final = (
+    ": with hostNetwork each containerPort is a host port, remove containerPorts that need no host"
+    " port"
+)
 
 
 class _Measured(NamedTuple):
@@ -48,13 +52,16 @@ class _Measured(NamedTuple):
     says: str  # what it does with how many of what
     number: int
     most: int
+    how: str = ""  # to come below it
 
 
 def excess(spec: PodSpec) -> str | None:
-    """Return the first field of a pod that says more than is looked at, with both numbers."""
+    """Return the first field of a pod that says more than is looked at, and what would be right."""
     for it in _measured(spec):
         if it.number > it.most:
-            return f"{it.field}: {it.says.format(it.number)}, at most {it.most} are looked at"
+            says = it.says.format(it.number)
+            looked_at = f"at most {it.most} are looked at; name at most {it.most}"
+            return f"{it.field}: {says}, {looked_at}{it.how}"
     return None
 
 
@@ -90,7 +97,8 @@ def _measured(spec: PodSpec) -> Iterator[_Measured]:
     field = "spec.containers[*].resources"
     yield _Measured(field, "asks for {} resources", resources, MOST_RESOURCES)
     ports = _port_count(spec)
-    yield _Measured("spec.containers[*].ports", "takes {} host ports", ports, MOST_PORTS)
+    field, how = "spec.containers[*].ports", _OF_NODE if spec.host_network else ""
+    yield _Measured(field, "takes {} host ports", ports, MOST_PORTS, how)
     terms, said = term_count(spec), "has {} terms that speak of other pods"
     yield _Measured(f"{_AFFINITY}, {_SPREAD}", said, terms, MOST_TERMS)
     field, (wishes, values) = f"spec.nodeSelector, {_AFFINITY}", _wishes(spec)

@@ -1,11 +1,13 @@
 """Pods of one namespace that say more of others, and of ports, than is looked at."""
 
+import json
 from typing import Any, Final
 
 from scheduler.core.model import NONE
 from scheduler.state.state import State
 from scheduler.state.terms import Terms
 from tests.support.clusters import NOW, decoded, group, node, pod, queue
+from trainer_kai.api.names import ANTICIPATED
 from trainer_kai.policy.podbounds import MOST_OF_NAMESPACE, MOST_TERMS
 
 _MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -20,6 +22,18 @@ def _shy(name: str, second: int, **more: Any) -> dict[str, Any]:
     ]
     meta = {"creationTimestamp": f"2026-01-05T07:00:{second:02}Z"}
     return pod(name, meta=meta, affinity={"podAntiAffinity": {_MUST: terms}}, **more)
+
+
+def _taking(name: str, second: int, *ports: int) -> dict[str, Any]:
+    """Return a pod that takes ports of its node."""
+    meta = {"creationTimestamp": f"2026-01-05T07:00:{second:02}Z"}
+    taken = [{"containerPort": n, "hostPort": n} for n in ports]
+    return pod(name, meta=meta, containers=[{"ports": taken}])
+
+
+def _all_ports() -> list[dict[str, Any]]:
+    """Return pods that take as many ports as are looked at."""
+    return [_taking(f"p{n}", n, *range(256 * n + 1, 256 * n + 257)) for n in range(8)]
 
 
 def _state(*objects: dict[str, Any]) -> State:
@@ -103,18 +117,11 @@ def test_another_namespace_has_a_bound_of_its_own() -> None:
 
 def test_ports_count_as_well() -> None:
     """Different ones, of all pods together."""
-
-    def taking(name: str, first: int, second: int) -> dict[str, Any]:
-        ports = [{"containerPort": n, "hostPort": n} for n in range(first, first + 256)]
-        meta = {"creationTimestamp": f"2026-01-05T07:00:{second:02}Z"}
-        return pod(name, meta=meta, containers=[{"ports": ports}])
-
-    pods = [taking(f"p{n}", 1 + 256 * n, n) for n in range(8)]
-    same = taking("same", 1, 30)
-    state = _state(*pods, same)
+    pods = _all_ports()
+    state = _state(*pods, _taking("same", 30, *range(1, 257)))
 
     assert _waiting(state) == []
-    _tell(state, taking("more", 3000, 40))
+    _tell(state, _taking("more", 40, *range(3000, 3256)))
     assert _waiting(state) == ["more"]
 
 
@@ -130,3 +137,71 @@ def test_a_gang_waits_whole() -> None:
     assert unit.bar is not None
     assert unit.bar.message.startswith("pod late: the pods of namespace ns have more than 2048")
     assert unit.queue != NONE
+
+
+def test_one_that_changes_its_place_among_the_others() -> None:
+    """A pod on a node comes first, and one that is made anew under its name is the newest."""
+    pods = [_shy(f"p{n}", n) for n in range(_FIT + 1)]
+    state = _state(*pods)
+    assert _waiting(state) == [f"p{_FIT}"]
+
+    _tell(state, _shy(f"p{_FIT}", _FIT, node="a"))
+    assert _waiting(state) == [f"p{_FIT - 1}"]
+    _tell(state, _shy("p0", 59))
+    assert _waiting(state) == ["p0"]
+    _tell(state, pods[0], is_there=False)
+    assert _waiting(state) == []
+
+
+def test_one_more_that_waits_is_written_in_the_same_codes() -> None:
+    """Nothing of the others is made anew, and it is told in its turn."""
+    state = _state(*[_shy(f"p{n}", n) for n in range(_FIT + 1)])
+    before = state.snapshot(NOW).snapshot.shapes
+
+    _tell(state, _shy("more", 58))
+
+    after = state.snapshot(NOW).snapshot.shapes
+    assert all(a is b for a, b in zip(before, after, strict=True))  # what is left out is alike
+    assert sorted(_waiting(state)) == ["more", f"p{_FIT}"]
+
+
+def test_ports_that_others_have_too() -> None:
+    """Which kin is left out changes where no word of the others does."""
+    state = _state(*_all_ports(), _taking("more", 20, 3000), _taking("same", 30, 1))
+
+    assert _waiting(state) == ["more", "same"]
+    _tell(state, _taking("more", 20, 3000), is_there=False)
+    assert _waiting(state) == []
+    _tell(state, _taking("more", 20, 3000))
+    assert _waiting(state) == ["more", "same"]
+
+
+def test_expected_pods_come_last_and_have_their_turn() -> None:
+    """The PodGroup that expects them is told, and later no more, in the same words of others."""
+    later = {"subGroupPrefix": "w-", "replicas": 1, "count": 1, "hostPorts": [{"port": 1}]}
+    annotations = {ANTICIPATED: json.dumps({"later": [later]})}
+    subs = [{"name": name, "minMember": 1} for name in ("l", "w-0")]
+    gang = [group("g", meta={"annotations": annotations}, subGroups=subs), pod("x", "g", "l")]
+    more = _taking("more", 20, 3000)
+    state = _state(*_all_ports(), more, *gang)
+
+    for is_there in (True, False, True):
+        _tell(state, more, is_there=is_there)
+        found = state.snapshot(NOW)
+        state.check(NOW)
+        (unit,) = (it for it in found.snapshot.units if it.name == "ns/g")
+        assert (unit.bar is not None) == is_there
+
+
+def test_a_podgroup_is_told_what_it_has_itself() -> None:
+    """Equal pods count once."""
+    alike = [_shy("a", n, labels={"number": str(n)}, group="g") for n in range(3)]
+    for n, it in enumerate(alike):
+        it["metadata"] = {**it["metadata"], "name": f"a{n}"}
+    others = [_shy(f"p{n}", n, node="a") for n in range(_FIT)]
+
+    found = _state(*others, group("g"), *alike, _shy("b", 5, group="g")).snapshot(NOW)
+
+    (unit,) = (it for it in found.snapshot.units if it.name == "ns/g")
+    assert unit.bar is not None
+    assert f"the PodGroup has {2 * MOST_TERMS} terms and 0 host ports" in unit.bar.message

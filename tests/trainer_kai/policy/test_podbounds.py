@@ -138,7 +138,7 @@ def test_bounds(case: Case[Any, tuple[int, str]]) -> None:
     most, message = case.want
 
     assert excess(_spec(case.given(most))) is None
-    want = f"{message.format(most + 1)}, at most {most} are looked at"
+    want = f"{message.format(most + 1)}, at most {most} are looked at; name at most {most}"
     assert excess(_spec(case.given(most + 1))) == want
 
 
@@ -148,7 +148,19 @@ def test_values_of_terms() -> None:
     want = (
         f"spec.nodeSelector, spec.affinity: names {MOST_VALUES + 4} values in selector expressions"
     )
-    assert excess(_spec(_pods(MOST_VALUES + 4))) == f"{want}, at most {MOST_VALUES} are looked at"
+    most = f"at most {MOST_VALUES} are looked at; name at most {MOST_VALUES}"
+    assert excess(_spec(_pods(MOST_VALUES + 4))) == f"{want}, {most}"
+
+
+def test_ports_in_the_network_of_the_node() -> None:
+    """Each port of a container is one, needed or not: what is to go is named."""
+    said = {"hostNetwork": True, **_ports(MOST_PORTS + 1)}
+
+    assert excess(_spec(said)) == (
+        f"spec.containers[*].ports: takes {MOST_PORTS + 1} host ports, at most {MOST_PORTS} are"
+        f" looked at; name at most {MOST_PORTS}: with hostNetwork each containerPort is a host"
+        " port, remove containerPorts that need no host port"
+    )
 
 
 def test_nothing() -> None:

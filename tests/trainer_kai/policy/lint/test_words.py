@@ -211,7 +211,10 @@ def test_a_pod_that_says_too_much() -> None:
     """Our scheduler looks at so much of it; KAI at all of it."""
     whole = pod({f"example.com/r{n}": "1" for n in range(65)})
 
-    what = "spec.containers[*].resources: asks for 65 resources, at most 64 are looked at"
+    what = (
+        "spec.containers[*].resources: asks for 65 resources, at most 64 are looked at; name at"
+        " most 64"
+    )
     assert told(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
     assert told(whole, EXTERNAL) == []
 
