@@ -4,6 +4,7 @@ What only depends on the node itself is `fixed`: it is worked out once for each 
 changes while pods are placed.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -23,7 +24,7 @@ from scheduler.core.model import (
     Spread,
 )
 
-__all__ = ["FIXED", "MOVING", "fixed", "has_value", "is_unmoved", "moving"]
+__all__ = ["FIXED", "MOVING", "fixed", "has_value", "is_unmoved", "moving", "until_uneven"]
 
 FixedRule = Callable[[Snapshot, Shape], Bools]
 MovingRule = Callable[[Ledger, Shape], Bools]
@@ -174,7 +175,29 @@ def _evenly_spread(ledger: Ledger, shape: Shape) -> Bools:
     return mask
 
 
+def until_uneven(ledger: Ledger, shape: Shape, node: int) -> float:
+    """Return how many more pods a node takes for sure before their spread opens or closes any.
+
+    As long as no domain has too many, more pods only raise what is the least.
+    """
+    found = math.inf
+    for spread in shape.spread:
+        if spread.selector in shape.matches:
+            skew = _skew(ledger, shape, spread)
+            has_label = ledger.snapshot.nodes.labels[:, spread.key] >= 0
+            is_even = bool((skew[has_label] <= spread.max_skew).all())
+            found = min(found, spread.max_skew - int(skew[node]) + 1 if is_even else 1)
+    return found
+
+
 def _within_skew(ledger: Ledger, shape: Shape, spread: Spread) -> Bools:
+    has_label = ledger.snapshot.nodes.labels[:, spread.key] >= 0
+    passed: Bools = has_label & (_skew(ledger, shape, spread) <= spread.max_skew)
+    return passed
+
+
+def _skew(ledger: Ledger, shape: Shape, spread: Spread) -> Ints:
+    """Return how uneven it would be with one more pod on a node, [node]."""
     snapshot = ledger.snapshot
     domain = snapshot.nodes.labels[:, spread.key]
     # A node counts only if it has the label of every constraint, as in Kubernetes.
@@ -187,9 +210,7 @@ def _within_skew(ledger: Ledger, shape: Shape, spread: Spread) -> Bools:
     least = int(here[counted].min()) if counted.any() else 0
     if spread.min_domains > len(np.unique(domain[counted])):
         least = 0
-    skew = here + spread.counts_itself - least
-    passed: Bools = (domain >= 0) & (skew <= spread.max_skew)
-    return passed
+    return here + spread.counts_itself - least
 
 
 FIXED: Final[tuple[tuple[Obstacle, FixedRule], ...]] = (

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.feasible import fixed, is_unmoved, moving
+from scheduler.core.feasible import fixed, is_unmoved, moving, until_uneven
 from scheduler.core.ledger import Ledger, holds
 from scheduler.core.model import NONE, Ints, Snapshot
 from scheduler.core.policy import Policies, Seats
@@ -37,6 +37,7 @@ class Field:
 
     def __init__(self, ledger: Ledger, policies: Policies, shape: int, ground: Ground) -> None:
         self.shape: Final = ledger.snapshot.shapes[shape]
+        self._row: Final = shape
         self._ledger: Final = ledger
         self._policies: Final = policies
         self._ground: Final = ground
@@ -66,10 +67,12 @@ class Field:
     def in_a_row(self, node: int, most: int) -> int:
         """Return how many of so many equal pods the best node gets, one by one, before another.
 
-        Of pods that mind each other that is one, for each may change which node is the best. All of
-        them fit into what is idle, or none does.
+        Of pods that mind each other no more than keep open what is open. All of them fit into what
+        is idle, or none does.
         """
-        if most == 1 or not self.is_unmoved:
+        if not self.is_unmoved:
+            most = int(min(most, self._while_open(node)))
+        if most == 1:
             return 1
         idle, room = self._ledger.idle[node], self._ledger.room[node]
         fitting = min([most, *(int(room[r]) // n for r, n in self._asked)])
@@ -88,6 +91,16 @@ class Field:
         is_last = liking <= likes if other < node else liking < likes
         is_last = is_last | (seats.fits_now != seats.fits_now[0])
         return int(is_last.argmax()) if is_last.any() else fitting
+
+    def _while_open(self, node: int) -> float:
+        """Return how many more pods leave all nodes open and closed that are so with the last one.
+
+        What pods say of each other asks whether one is there, so that only the first one changes
+        it; a spread asks how many are.
+        """
+        if not self._ledger.came_last(node, self._row):
+            return 1
+        return until_uneven(self._ledger, self.shape, node)
 
     def _next_to(self, node: int) -> tuple[int, float]:
         """Return which node would be the best without the best one, and how much it is liked."""

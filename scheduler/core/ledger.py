@@ -104,6 +104,11 @@ class Ledger:
         """Say whether a pod fits into what is idle."""
         return holds(self.idle[node].tolist(), self._requests[shape][1])
 
+    def came_last(self, node: int, shape: int) -> bool:
+        """Say whether the last change is that pods of a shape came to a node."""
+        last = self._log[-1] if self._log else None
+        return last is not None and last[:2] == (node, shape) and last.number > 0
+
     def _write(self, entry: Entry) -> None:
         self._log.append(entry)
         self._apply(entry)

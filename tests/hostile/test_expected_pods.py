@@ -5,6 +5,7 @@ Before there was a bound one JobSet with 300 replicas of 100,000 later pods made
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,11 +16,33 @@ from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group
 from trainer_kai.api.names import ANTICIPATED, SUBGROUP
 from trainer_kai.podgrouper.plan import Known, plan
 from trainer_kai.policy.groups import Mode, Rules
-from trainer_kai.policy.units import MOST_EXPECTED
+from trainer_kai.policy.units import MOST_EXPECTED, MOST_RELATED
 
 Obj = dict[str, Any]
 MOST_INT = 2**31 - 1
 SCHEDULER = "kai-scheduler"
+HOST, ZONE = "kubernetes.io/hostname", "zone"
+MUST = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _near(kind: str, key: str, labels: Obj) -> Obj:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    return {"affinity": {kind: {MUST: [term]}}}
+
+
+def _spread(name: str) -> Obj:
+    selector = {"matchLabels": {"a": name}}
+    said = {"maxSkew": 2_000_000, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [{**said, "labelSelector": selector}]}
+
+
+# what pods with a label of their own say of others
+RELATIONS: dict[str, Callable[[str], Obj]] = {
+    "plain": lambda _: {},
+    "spread": _spread,
+    "apart": lambda name: _near("podAntiAffinity", HOST, {"none": name}),
+    "near": lambda name: _near("podAffinity", ZONE, {"a": name}),
+}
 
 
 def gangs() -> list[Obj]:
@@ -66,15 +89,71 @@ def test_fifty_jobsets_at_the_bound_cost_the_victims_nothing(simulate: Simulate)
     assert len([key for key in measured.waiting if key.startswith(TENANT)]) == 50
 
 
-def test_nor_do_they_where_there_is_room_for_many(simulate: Simulate) -> None:
-    """Where 22,000 pods have room, each attempt would place so many before it fails."""
-    hostile = [jobset(f"greedy-{n}", waiting(1, MOST_EXPECTED, f"{n + 1}m")) for n in range(20)]
-    bare = [node(f"bare-{n}", gpus=0) for n in range(200)]
+def bare() -> list[Obj]:
+    """Return 200 nodes in one zone, with 22,000 places for pods."""
+    nodes = [node(f"bare-{n}", gpus=0) for n in range(200)]
+    for one in nodes:
+        one["metadata"]["labels"][ZONE] = "z"
+    return nodes
 
-    measured = simulate([*cluster(), *bare, *gangs(), *hostile])
+
+def related(name: str, says: str, pods: int, cpu: str = "1m") -> list[Obj]:
+    """Return a first pod, and so many behind it that say something of other pods."""
+    first, later = waiting(1, pods, cpu)
+    template = later["template"]["spec"]["template"]
+    template["metadata"]["labels"]["a"] = name
+    template["spec"] |= RELATIONS[says](name)
+    return [first, later]
+
+
+@pytest.mark.parametrize("says", RELATIONS)
+def test_nor_do_they_where_there_is_room_for_many(simulate: Simulate, says: str) -> None:
+    """Where 22,000 pods have room, each attempt would place so many before it fails."""
+    made = {f"greedy-{n}": related(f"b{n}", says, MOST_EXPECTED, f"{n + 1}m") for n in range(20)}
+    hostile = [jobset(name, jobs) for name, jobs in made.items()]
+
+    measured = simulate([*cluster(), *bare(), *gangs(), *hostile])
 
     assert bound(measured) == ["blue"] * 8 + ["red"] * 8
     assert len([key for key in measured.waiting if key.startswith(TENANT)]) == 20
+    for jobs in made.values() if says != "plain" else ():
+        steps = plan(marked(jobs), Known({}), (), Rules("bundled", SCHEDULER, ""))
+        assert steps.apply == ()
+        [told] = [str(it) for it in steps.outline.findings if it.blocks]
+        assert told == (
+            f"spec.replicatedJobs: later would have {MOST_EXPECTED} pods with affinity, spread or "
+            f"ports that come later (dependsOn with status Ready), and a group expects "
+            f"{MOST_RELATED} at most; lower replicas or parallelism"
+        )
+
+
+@pytest.mark.parametrize("says", RELATIONS)
+def test_pods_that_mind_each_other_are_placed_in_a_row(simulate: Simulate, says: str) -> None:
+    """As many as may be of each; some JobSets have room for all, and the others are told."""
+    hostile = [
+        jobset(f"greedy-{n}", related(f"b{n}", says, MOST_RELATED, f"{n + 1}m")) for n in range(8)
+    ]
+
+    measured = simulate([*cluster(), *bare(), *gangs(), *hostile])
+
+    assert bound(measured) == ["blue"] * 8 + ["red"] * 8 + [TENANT] * 4
+    waits = [row for key, row in measured.waiting.items() if key.startswith(TENANT)]
+    assert [row["reason"] for row in waits] == ["NoCapacity"] * 4
+
+
+def test_what_others_say_of_them_does_not_make_them_slow(simulate: Simulate) -> None:
+    """Pods that say nothing themselves are kept away from a pod that minds them."""
+    foe = pod(TENANT, "foe", 0)
+    foe["spec"] |= RELATIONS["apart"]("foe")
+    terms = foe["spec"]["affinity"]["podAntiAffinity"][MUST]
+    terms[0]["labelSelector"] = {"matchLabels": {"a": "b"}}
+
+    hostile = jobset("greedy", related("b", "plain", MOST_EXPECTED))
+    measured = simulate([*cluster(), *bare(), *gangs(), foe, hostile])
+
+    assert bound(measured)[:16] == ["blue"] * 8 + ["red"] * 8
+    [told] = [row for key, row in measured.waiting.items() if "greedy" in key]
+    assert told["reason"] == "NoCapacity"
 
 
 def expecting(replicas: int, count: int, after: int = 0) -> list[Obj]:

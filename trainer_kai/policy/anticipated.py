@@ -6,7 +6,7 @@ begin. All of it follows from the spec of the JobSet, so it is written once: who
 subtracts the pods that are there. The schema stands in the README of this room.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -17,9 +17,10 @@ from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY
 from trainer_kai.api.pod import Pod, PodSpec, PodTemplate, Volume
 from trainer_kai.policy.demand import demand, spell
 from trainer_kai.policy.names import leaf_prefix
+from trainer_kai.policy.podbounds import is_related
 from trainer_kai.policy.ports import EVERYWHERE, TCP, node_ports
 from trainer_kai.policy.stages import READY, pods_of
-from trainer_kai.policy.units import MOST_EXPECTED, MOST_SUB_GROUPS, Member, Unit
+from trainer_kai.policy.units import MOST_EXPECTED, MOST_RELATED, MOST_SUB_GROUPS, Member, Unit
 
 __all__ = [
     "After",
@@ -121,10 +122,24 @@ def _excess(said: Anticipated) -> str:
         replicas = max((one.replicas for one in each), default=0)
         if replicas > MOST_SUB_GROUPS:
             return f"{path}: {replicas} replicas, and {MOST_SUB_GROUPS} are the most"
-    expected = sum(max(one.replicas, 0) * max(one.count, 0) for one in said.later)
-    if expected <= MOST_EXPECTED:
+    related = [one for one in said.later if _is_related(one)]
+    return _many(said.later, "pods", MOST_EXPECTED) or _many(
+        related, "pods with affinity, spread or ports", MOST_RELATED
+    )
+
+
+def _many(later: Iterable[Later], pods: str, most: int) -> str:
+    expected = sum(max(one.replicas, 0) * max(one.count, 0) for one in later)
+    if expected <= most:
         return ""
-    return f"later: {expected} pods are expected, and {MOST_EXPECTED} of one PodGroup are the most"
+    return f"later: {expected} {pods} are expected, and {most} of one PodGroup are the most"
+
+
+def _is_related(one: Later) -> bool:
+    said = PodSpec(
+        affinity=one.affinity, topology_spread_constraints=one.topology_spread_constraints
+    )
+    return bool(one.host_ports) or is_related(said)
 
 
 def _after(

@@ -23,6 +23,7 @@ __all__ = [
     "MOST_VOLUMES",
     "excess",
     "has_label_keys",
+    "is_related",
     "pod_terms",
     "spreads",
     "term_count",
@@ -83,6 +84,11 @@ def spreads(spec: PodSpec) -> Iterator[TopologySpread]:
 def term_count(spec: PodSpec) -> int:
     """Return how many terms a pod has that speak of other pods."""
     return len(_terms(spec)) + len([*spreads(spec)])
+
+
+def is_related(spec: PodSpec) -> bool:
+    """Say whether it matters to a pod where others are, or to others of its kind where it is."""
+    return term_count(spec) > 0 or any(node_ports(spec))
 
 
 def has_label_keys(spec: PodSpec) -> bool:

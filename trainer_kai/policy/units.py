@@ -17,12 +17,14 @@ from trainer_kai.api.wishes import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.joined import Joined
 from trainer_kai.policy.names import MAIN
+from trainer_kai.policy.podbounds import is_related
 from trainer_kai.policy.stages import Edge, course, pods_of
 
 __all__ = [
     "INITIALIZERS",
     "MOST_EXPECTED",
     "MOST_JOBS",
+    "MOST_RELATED",
     "MOST_SUB_GROUPS",
     "Member",
     "Outline",
@@ -36,6 +38,7 @@ INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 MOST_JOBS: Final = 64  # while one JobSet is planned all others wait: these take 15 ms at the worst
 MOST_SUB_GROUPS: Final = 3000  # as many as the definition of a PodGroup allows
 MOST_EXPECTED: Final = 100_000  # pods of one group that come later: a number is soon written
+MOST_RELATED: Final = 5000  # of them, those that are placed one by one, for they mind each other
 _MOST_EDGES: Final = 10 * MOST_JOBS
 
 
@@ -47,6 +50,7 @@ class Member(NamedTuple):
     pods: int  # of each replica, at once
     minimum: int  # of each replica, to be placed for it to count
     is_later: bool  # begins only after others of its unit
+    is_related: bool = False  # its pods have affinity to pods, spread or ports of the node
 
 
 class Unit(NamedTuple):
@@ -129,12 +133,20 @@ def _excess(unit: Unit, *, staged: bool) -> str | None:
     if places > MOST_SUB_GROUPS:
         return f"{names} would need {places} sub-groups, and a group has {MOST_SUB_GROUPS} at most"
     later = [member for member in unit.members if member.is_later]
+    related = [member for member in later if member.is_related]
+    return _many(later, "pods", MOST_EXPECTED) or _many(
+        related, "pods with affinity, spread or ports", MOST_RELATED
+    )
+
+
+def _many(later: list[Member], pods: str, most: int) -> str | None:
+    """Say that members that come later have more pods than a group may expect of these."""
     expected = sum(member.replicas * member.pods for member in later)
-    if expected <= MOST_EXPECTED:
+    if expected <= most:
         return None
     names = " and ".join(member.name for member in later)
-    message = f"{names} would have {expected} pods that come later (dependsOn with status Ready)"
-    return f"{message}, and a group expects {MOST_EXPECTED} at most; lower replicas or parallelism"
+    message = f"{names} would have {expected} {pods} that come later (dependsOn with status Ready)"
+    return f"{message}, and a group expects {most} at most; lower replicas or parallelism"
 
 
 def _scheduler(job: ReplicatedJob) -> str:
@@ -156,7 +168,8 @@ def _member(jobset: JobSet, name: str, findings: list[Finding]) -> Member:
         message = f"{asked} is more than the {pods} pods that each of its Jobs has at once"
         findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
     minimum = min(asked, pods) if asked is not None else _least(job, pods)
-    return Member(name, job.replicas, pods, minimum, is_later=False)
+    related = is_related(job.template.spec.template.spec)
+    return Member(name, job.replicas, pods, minimum, is_later=False, is_related=related)
 
 
 def _least(job: ReplicatedJob, pods: int) -> int:

@@ -1,7 +1,9 @@
 """Room for a chunk: for all of it, or for nothing."""
 
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import example, settings
 from hypothesis import given as drawn
@@ -10,12 +12,23 @@ from hypothesis import strategies as st
 from scheduler.core.chunks import Part, Progress, chunk
 from scheduler.core.decision import Admission, Reservation
 from scheduler.core.ledger import Ledger
-from scheduler.core.model import Cause, Group, Leaf, Shape, Slot, Snapshot, Tree
+from scheduler.core.model import (
+    Cause,
+    Group,
+    Leaf,
+    Shape,
+    Slot,
+    Snapshot,
+    Spread,
+    Term,
+    Tree,
+)
 from scheduler.core.place import Failure, Placer
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.size import examples
 from tests.support.snapshots import Builder, Node, shape
+from tests.support.snapshotted import neighbours
 
 POLICIES: Final = choose(Choice())
 GPU, PAIR, CPU = 0, 1, 2
@@ -230,6 +243,76 @@ def test_later_pods_in_a_row_lie_as_one_by_one(
     assert told(in_a_row) == told(one_by_one)
     for name in ("idle", "room"):
         assert (getattr(together.ledger, name) == getattr(apart.ledger, name)).all()
+
+
+_ZONE: Final = 0  # a column of labels, the other one is of hosts
+_FRIENDS, _FOES = 0, 1  # selectors, and the terms that speak of them
+_spread: Final = st.builds(
+    Spread,
+    selector=st.sampled_from([_FRIENDS, _FRIENDS, _FOES]),
+    key=st.integers(0, 1),
+    max_skew=st.integers(1, 6),
+    min_domains=st.integers(1, 3),
+    counts_itself=st.just(True),
+)
+_SAID: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "near": st.sampled_from([(Term(_FRIENDS, 0),), (Term(_FRIENDS, 1),)]),
+    "apart": st.sampled_from([(_FRIENDS,), (_FOES,), (_FRIENDS, _FOES)]),
+    "shunned": st.sampled_from([(_FRIENDS,), (_FOES,)]),
+    "claims": st.just((0,)),
+    "own_claims": st.just((1,)),
+    "avoids": st.just((0,)),
+}
+
+
+@st.composite
+def _related(draw: st.DrawFn) -> Shape:
+    """Draw a pod to which others matter, and others like it may."""
+    said = {
+        name: draw(_SAID[name]) for name in draw(st.sets(st.sampled_from([*_SAID]), max_size=2))
+    }
+    said["spread"] = tuple(draw(st.lists(_spread, min_size=not said, max_size=2)))
+    said["matches"] = matches = draw(st.sampled_from([(_FRIENDS,), (_FRIENDS, _FOES), ()]))
+    said["takes"] = draw(st.sampled_from([(), (0,)]))
+    own = all(term.selector in matches for term in said.get("near", ()))
+    return shape(gpu=draw(st.sampled_from([0, 0, 1])), is_own_neighbour=own, **said)
+
+
+@settings(max_examples=examples(200))
+@drawn(
+    st.lists(st.tuples(_node, st.integers(-1, 2), st.integers(0, 9)), min_size=1, max_size=6),
+    _related(),
+    st.integers(1, 40),
+    st.booleans(),
+)
+@example(
+    [(Node(gpu=0), 0, 8), (Node(gpu=0), 0, 0)],  # the first opens while the other is filled
+    shape(matches=(_FRIENDS,), spread=(Spread(_FRIENDS, 1, 6, 1, *[True] * 3),)),
+    8,
+    False,
+)
+def test_related_pods_in_a_row_lie_as_one_by_one(
+    nodes: list[tuple[Node, int, int]], one: Shape, count: int, packs: bool
+) -> None:
+    """Where others are matters to them: those of before, and those of their own."""
+    build = Builder(nodes=[replace(it, labels=(zone, n)) for n, (it, zone, _) in enumerate(nodes)])
+    leaf = Leaf("a", count, later=count, later_shape=build.shape(one))
+    build.unit(leaf)
+    none = np.zeros((2, len(nodes)), dtype=np.int32)
+    crowd = neighbours(
+        len(nodes),
+        counts=np.array([[n for *_, n in nodes], none[0]], dtype=np.int32),
+        terms=(Term(_FRIENDS, _ZONE), Term(_FOES, 1)),
+        holders=none,
+    )
+    given = build.snapshot(neighbours=crowd)
+    policies = POLICIES if packs else _SPREAD
+    together, apart = (Placer(Ledger(given), policies) for _ in range(2))
+    in_a_row = together.place(0, (Part(leaf, (), count),), Progress())
+    one_by_one = apart.place(0, (Part(leaf, (), 1),) * count, Progress())
+    assert told(in_a_row) == told(one_by_one)
+    assert (together.ledger.room == apart.ledger.room).all()
+    assert (together.ledger.counts == apart.ledger.counts).all()
 
 
 def test_a_hundred_thousand_later_pods_are_a_few_seats() -> None:

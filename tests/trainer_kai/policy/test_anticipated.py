@@ -254,6 +254,63 @@ def test_what_says_too_much_is_none(case: Case[tuple[list[tuple[int, int]], int]
     assert str(caught.value).startswith(case.want)
 
 
+_TERM = {"topologyKey": "zone"}
+_REQUIRED, _NICE = (
+    f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred")
+)
+_SPREAD = {"maxSkew": 9, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+
+# what pods say of others -> whether 5001 of them are too many
+RELATED: list[Case[dict[str, Any], bool]] = [
+    Case("nothing", {}, False),
+    Case("near", {"affinity": {"podAffinity": {_REQUIRED: [_TERM]}}}, True),
+    Case("apart", {"affinity": {"podAntiAffinity": {_REQUIRED: [_TERM]}}}, True),
+    Case(
+        "what would be nice",
+        {"affinity": {"podAffinity": {_NICE: [{"weight": 1, "podAffinityTerm": _TERM}]}}},
+        False,
+    ),
+    Case("spread", {"topologySpreadConstraints": [_SPREAD]}, True),
+    Case(
+        "spread if it can be",
+        {"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]},
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RELATED, ids=ids)
+def test_pods_that_say_something_of_others_are_fewer(case: Case[dict[str, Any], bool]) -> None:
+    """No more are read than are written."""
+    first = {"subGroupPrefix": "a-", "replicas": 1, "count": 5000, **case.given}
+    plain = {"subGroupPrefix": "b-", "replicas": 1, "count": 90_000}
+    assert read_anticipated(json.dumps({"later": [first, plain]})).later
+    said = json.dumps({"later": [{**first, "count": 5001}, plain]})
+    pod = {"containers": [{}], **case.given}
+    large = outline(jobset(rjob("a"), rjob("b", "a Ready", parallelism=5001, pod=pod)), OURS)
+    assert (large.left_out == ("a", "b")) == case.want
+    if not case.want:
+        assert read_anticipated(said).later
+        return
+    with pytest.raises(msgspec.ValidationError) as caught:
+        read_anticipated(said)
+    assert str(caught.value) == (
+        "later: 5001 pods with affinity, spread or ports are expected, and 5000 of one PodGroup"
+        " are the most"
+    )
+
+
+def test_host_ports_are_such_a_thing() -> None:
+    """They are written by the port, not as containers."""
+    ports = {"containers": [{"ports": [{"hostPort": 80}]}]}
+    one = {"subGroupPrefix": "a-", "replicas": 1, "hostPorts": [{"port": 80}]}
+    assert read_anticipated(json.dumps({"later": [{**one, "count": 5000}]})).later
+    with pytest.raises(msgspec.ValidationError, match="5001 pods with affinity, spread or ports"):
+        read_anticipated(json.dumps({"later": [{**one, "count": 5001}]}))
+    large = outline(jobset(rjob("a"), rjob("b", "a Ready", parallelism=5001, pod=ports)), OURS)
+    assert large.left_out == ("a", "b")
+
+
 def test_the_schema_is_that_of_the_code() -> None:
     """The README says how it is written anew."""
     assert PATH.read_text() == schema()
