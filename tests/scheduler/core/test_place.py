@@ -286,6 +286,12 @@ def _related(draw: st.DrawFn) -> Shape:
     st.booleans(),
 )
 @example(
+    [(Node(gpu=0), 0, 0), (Node(gpu=0), 0, 0)],  # the fourth would be one too many beside none
+    shape(matches=(_FRIENDS,), spread=(Spread(_FRIENDS, 1, 3, 1, *[True] * 3),)),
+    4,
+    True,
+)
+@example(
     [(Node(gpu=0), 0, 8), (Node(gpu=0), 0, 0)],  # the first opens while the other is filled
     shape(matches=(_FRIENDS,), spread=(Spread(_FRIENDS, 1, 6, 1, *[True] * 3),)),
     8,
