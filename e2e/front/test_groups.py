@@ -13,6 +13,7 @@ from e2e.conftest import make_namespace, next_name
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import GROUP, LEAF, QUEUE, Front, carry, groups_in, pods_in, shape
 from e2e.front.processes import NAMESPACE, SCHEDULER
+from e2e.front.trying import make_left_alone
 
 _APPLY = "application/apply-patch+yaml"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
@@ -130,8 +131,10 @@ async def test_a_part_without_replicas_is_left_out(front: Front, room: str) -> N
     """Replicas 0 and numNodes 0 make no group, and nothing waits for them."""
     empty = Submission("empty", "torch-distributed", room, 0)
     async with _seen(front.cluster, room) as seen:
-        trainjob = await front.cluster.api.create(empty.trainjob())
-        await front.cluster.api.create(_unusual_jobset(room, trainjob))
+        await front.cluster.api.create(empty.trainjob())
+        made = Submission("job", "torch-distributed", room, 2)
+        owner = await make_left_alone(front.cluster, made)
+        await front.cluster.api.create(_unusual_jobset(room, owner))
         await seen.until(lambda state: _has_pods(state, 2), "both pods of the JobSet exist")
         await seen.until(lambda state: len(groups_in(state)) == 1, "its group exists")
         await seen.until(lambda state: _is_done(state, "empty"), "no nodes are done at once")

@@ -12,7 +12,7 @@ from scheduler.state.terms import epoch_s
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE, LAST_CHECKPOINT, TRAINJOB_CONTROLLER
-from trainer_kai.api.owners import trainjob_owner
+from trainer_kai.api.owners import namesake_owner
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.evicted import is_evicted
@@ -81,6 +81,6 @@ def is_copied(job: TrainJob) -> bool:
 
 def trainjob_key(jobset: JobSet | None) -> Key | None:
     """Return which TrainJob a JobSet is of: it has the same name."""
-    if jobset is None or trainjob_owner(jobset.metadata) is None:
+    if jobset is None or namesake_owner(jobset.metadata) is None:
         return None
     return jobset.metadata.key

@@ -47,7 +47,6 @@ NOT_OURS: Final[list[Case[Obj, None]]] = [
         sent(ownerReferences=[{**OWNER, "apiVersion": "example.com/v1"}]),
         None,
     ),
-    Case("its TrainJob has another name", sent(ownerReferences=[{**OWNER, "name": "mine"}]), None),
     Case("no TrainJob can be called so", sent(ownerReferences=[{**OWNER, "name": "A/b"}]), None),
     Case("its pods are made elsewhere", sent(managedBy="kueue.x-k8s.io/multikueue"), None),
     Case("all its pods go to another scheduler", sent(job("node", "volcano")), None),

@@ -7,16 +7,22 @@ has that uid.
 from trainer_kai.api.meta import Meta, OwnerReference
 from trainer_kai.api.resources import TRAINJOBS
 
-__all__ = ["trainjob_owner"]
+__all__ = ["namesake_owner", "trainjob_owner"]
 
 
 def trainjob_owner(meta: Meta) -> OwnerReference | None:
-    """Return the TrainJob that a JobSet names as its controller; None if it is of none.
+    """Return the TrainJob that an object names as its controller; None if that is another kind."""
+    owner = meta.controller
+    if owner is None or owner.kind != TRAINJOBS.kind:
+        return None
+    return owner if owner.api_version.partition("/")[0] == TRAINJOBS.group else None
+
+
+def namesake_owner(jobset: Meta) -> OwnerReference | None:
+    """Return the TrainJob that a JobSet names as its controller, if it is called like it.
 
     Trainer calls a JobSet like its TrainJob. One of another name was made by hand: nothing would
     suspend it together with the TrainJob that it names.
     """
-    owner = meta.controller
-    if owner is None or owner.kind != TRAINJOBS.kind or owner.name != meta.name:
-        return None
-    return owner if owner.api_version.partition("/")[0] == TRAINJOBS.group else None
+    owner = trainjob_owner(jobset)
+    return owner if owner is not None and owner.name == jobset.name else None

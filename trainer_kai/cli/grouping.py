@@ -28,7 +28,7 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
     RESTART_ATTEMPT,
 )
-from trainer_kai.api.owners import trainjob_owner
+from trainer_kai.api.owners import namesake_owner
 from trainer_kai.api.pod import Pod, PodStatus
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBS, RUNTIMES, TRAINJOBS
@@ -177,7 +177,7 @@ def _forged(given: Given, jobset: JobSet) -> str:
     above = jobset.metadata.controller
     if above is None or above.kind != TRAINJOBS.kind:
         return ""
-    owner = trainjob_owner(jobset.metadata)
+    owner = namesake_owner(jobset.metadata)
     if owner is None:
         return f"TrainJob {above.name} is not its controller: Trainer gives both one name"
     job = given.trainjobs.get(Key(jobset.metadata.namespace, owner.name))

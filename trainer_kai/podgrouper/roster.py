@@ -20,7 +20,7 @@ from trainer_kai.api.names import (
     POD_GROUP,
     REPLICATED_JOB,
 )
-from trainer_kai.api.owners import trainjob_owner
+from trainer_kai.api.owners import namesake_owner
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import JOBS, JOBSETS
 from trainer_kai.podgrouper.seen import Group, WatchedGroup, group_of
@@ -68,7 +68,7 @@ class Roster:
 
     def has_trainjob(self, jobset: JobSet) -> bool:
         """Say whether the TrainJob that a JobSet names as its controller exists, with that uid."""
-        owner = trainjob_owner(jobset.metadata)
+        owner = namesake_owner(jobset.metadata)
         if owner is None:
             return False
         return self._trainjobs.get(Key(jobset.metadata.namespace, owner.name)) == owner.uid
@@ -151,7 +151,7 @@ class Roster:
 
 
 def _trainjob_key(jobset: JobSet | None) -> Key | None:
-    owner = trainjob_owner(jobset.metadata) if jobset else None
+    owner = namesake_owner(jobset.metadata) if jobset else None
     return Key(jobset.metadata.namespace, owner.name) if jobset and owner else None
 
 
