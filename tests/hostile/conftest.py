@@ -87,5 +87,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _rows(terminalreporter: pytest.TerminalReporter) -> Iterator[tuple[float, ...]]:
     for report in terminalreporter.getreports(""):
-        if report.when == "call":
+        if report.when == "teardown":  # those that passed stand under another heading
             yield from (row for name, row in report.user_properties if name == "hostile")
