@@ -1,4 +1,4 @@
-"""Pods that are told to take 68 years to end."""
+"""Pods with a termination grace period of 68 years."""
 
 import asyncio
 from collections.abc import Callable

@@ -12,11 +12,11 @@ _SYSTEM: Final = "system-node-critical"
 
 
 async def test_a_label_takes_no_gpu_from_a_shared_queue(arena: Arena) -> None:
-    """In a queue that two teams share, it evicts no TrainJob, and its PodGroup is told why."""
+    """In a shared queue it evicts no TrainJob, and a condition of its PodGroup says why."""
     cluster = arena.house.cluster
     await arena.claim("red", "blue")
     await submit(cluster, TENANT, Job("urgent", "red", 8, priority=_SYSTEM))
-    await arena.seen.until(_told(_SYSTEM), "the PodGroup is told which classes are right")
+    await arena.seen.until(_told(_SYSTEM), "the condition names the classes that are right")
     await arena.unharmed("red", "blue")
     assert on_nodes("urgent", 0)(arena.seen.state)
 

@@ -169,7 +169,7 @@ WRITES: Final[list[Case[Write, str]]] = [
 
 @pytest.mark.parametrize("case", WRITES, ids=ids)
 async def test_a_write(case: Case[Write, str], cast: Cast) -> None:
-    """What is refused is told with the field, the account and what would be right."""
+    """A refusal names the field, the account and what would be right."""
     write = case.given
     user = cast.users[write.user]
     name = f"one-{next(_NAMES)}"
