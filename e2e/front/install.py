@@ -44,6 +44,7 @@ __all__ = [
     "WEBHOOKS",
     "Ran",
     "apply",
+    "apply_all",
     "build",
     "documents",
     "install",
@@ -125,11 +126,15 @@ class Ran(NamedTuple):
 async def install(
     cluster: Cluster, *, overlay: str = "local", port: int | None = None
 ) -> list[Obj]:
-    """Install an overlay and return its objects as they are stored.
+    """Install an overlay and return its objects as they are stored."""
+    return await apply_all(cluster, await build(MANIFESTS / "overlays" / overlay), port)
+
+
+async def apply_all(cluster: Cluster, objects: list[Obj], port: int | None = None) -> list[Obj]:
+    """Apply objects in the order in which each needs only what is there.
 
     *port* is where the webhook listens on loopback. Its certificate is the business of the process.
     """
-    objects = await build(MANIFESTS / "overlays" / overlay)
     if port is None:
         objects = [obj for obj in objects if obj["kind"] not in WEBHOOKS]
     else:

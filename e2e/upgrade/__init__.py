@@ -1,0 +1,1 @@
+"""From an older version to this one while TrainJobs run, wait and make room."""

@@ -1,0 +1,1 @@
+"""What an upgrade begins with, as it was recorded."""
