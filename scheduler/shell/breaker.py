@@ -19,7 +19,7 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.quantity import QuantityError, milli, spell_milli
 from trainer_kai.clock import Clock
 
-__all__ = ["Breaker", "Eviction", "evictions_of", "noted"]
+__all__ = ["Breaker", "Eviction", "evictions_of", "noted", "reduced"]
 
 _LEAST: Final = 64_000  # thousandths of a GPU
 _PART: Final = 10  # of all there are
@@ -91,6 +91,12 @@ def noted(meta: Meta, gpus: int, now_s: float) -> str:
     last = _eviction_of(meta)
     more = last.gpus if last is not None and now_s - last.at_s < _FILLED_S else 0
     return spell_milli(gpus + more)
+
+
+def reduced(meta: Meta, gpus: int) -> str:
+    """Return what is to stand on a PodGroup that did not lose so many GPUs after all."""
+    last = _eviction_of(meta)
+    return spell_milli(max(last.gpus - gpus, 0) if last is not None else 0)
 
 
 def _eviction_of(meta: Meta) -> Eviction | None:

@@ -138,7 +138,7 @@ class Evictor:
             reason = await self._delete(one)
         else:
             async with self._room:
-                reason = await self._suspender.suspend(one.owner, one.why)
+                reason = await self._suspender.suspend(one, one.owner)
         if reason is not None:
             return reason
         for group in one.groups:  # GPUs are known of all of them together

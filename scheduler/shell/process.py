@@ -92,7 +92,7 @@ class _Reign(NamedTuple):
     async def _work(self, fenced: Client) -> None:
         live, events, metrics, log = self.live, self.events, self.basis.metrics, self.basis.log
         reporter = Reporter(fenced, live, events, metrics, log)
-        suspender = Suspender(fenced, live, events, self.cycle.wake, metrics, log)
+        suspender = Suspender(fenced, live, events, self.cycle, metrics, log)
         evictor = Evictor(fenced, live, suspender, events, metrics, log)
         carrier = Carrier(fenced, live, evictor.depart, self.cycle, metrics, log)
         warden = Warden(fenced, live, evictor.evict, events, self.settings.repair_grace_s, log)

@@ -7,23 +7,27 @@ of TrainJobs may be quicker, and a suspension without a record is its user's.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.breaker import reduced
 from scheduler.shell.carry import FIELD_MANAGER
 from scheduler.state.live import Live
-from trainer_kai.api.names import EVICTED_BY
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Conflict, NotFound
 from trainer_kai.kube.request import Write
-from trainer_kai.policy.evicted import eviction_record
+from trainer_kai.policy.evicted import Suspension, eviction_record
 
 __all__ = ["Records"]
+
+_Notes: TypeAlias = dict[str, str | None]  # annotations; None removes one
 
 _WIDTH: Final = 16  # writes under way
 _SEEN_S: Final = 15.0  # until a watch must have told what was written
@@ -41,28 +45,33 @@ class Records:
         self._room = asyncio.Semaphore(_WIDTH)
 
     async def write(
-        self, job: TrainJob, groups: Iterable[PodGroup], why: str, *, is_dry: bool = False
+        self, job: TrainJob, groups: Iterable[PodGroup], said: Suspension, *, is_dry: bool = False
     ) -> str | None:
         """Write on each PodGroup that its TrainJob is evicted; return why one cannot be told."""
-        at = self._client.clock.now().isoformat(timespec="seconds")
-        texts = [(group, eviction_record(job, group, why, at)) for group in groups]
-        return await self._all(texts, _TRY if is_dry else _WRITE)
+        notes: list[tuple[PodGroup, _Notes]]
+        notes = [(group, {EVICTED_BY: eviction_record(job, group, said)}) for group in groups]
+        return await self._all(notes, _TRY if is_dry else _WRITE)
 
-    async def remove(self, groups: Iterable[PodGroup]) -> bool:
-        """Take the records away; say whether they are."""
-        reason = await self._all([(group, None) for group in groups], _WRITE)
+    async def remove(self, groups: Iterable[PodGroup], unused: Mapping[Key, int]) -> bool:
+        """Take the records away, and GPUs that were not taken; say whether that is done."""
+        notes: list[tuple[PodGroup, _Notes]] = []
+        for group in groups:
+            gpus = unused.get(group.metadata.key, 0)
+            less: _Notes = {EVICTED_GPUS: reduced(group.metadata, gpus)} if gpus else {}
+            notes.append((group, {EVICTED_BY: None, **less}))
+        reason = await self._all(notes, _WRITE)
         if reason is not None:
             self._log.warning("record of an eviction not removed", reason=reason)
         return reason is None
 
-    async def _all(self, texts: Iterable[tuple[PodGroup, str | None]], write: Write) -> str | None:
+    async def _all(self, notes: Iterable[tuple[PodGroup, _Notes]], write: Write) -> str | None:
         async with asyncio.TaskGroup() as tasks:
-            found = [tasks.create_task(self._one(*it, write)) for it in texts]
+            found = [tasks.create_task(self._one(*it, write)) for it in notes]
         return next(filter(None, (task.result() for task in found)), None)
 
-    async def _one(self, group: PodGroup, text: str | None, write: Write) -> str | None:
+    async def _one(self, group: PodGroup, notes: _Notes, write: Write) -> str | None:
         meta = group.metadata
-        fields = {"metadata": {"uid": meta.uid, "annotations": {EVICTED_BY: text}}}
+        fields = {"metadata": {"uid": meta.uid, "annotations": notes}}
         try:
             async with self._room:
                 await self._client.merge(PODGROUPS, meta.key, fields, write)
@@ -71,5 +80,6 @@ class Records:
         except ApiError as error:
             return f"PodGroup {meta.key} cannot be told that it is evicted: {error}"
         if not write.dry_run:
-            self._live.record(group, text, self._client.clock.monotonic_s() + _SEEN_S)
+            until_s = self._client.clock.monotonic_s() + _SEEN_S
+            self._live.record(group, notes[EVICTED_BY], until_s)
         return None

@@ -3,18 +3,20 @@
 Its pods are never deleted one by one: each deletion counts as a failure of its Job, and a few of
 them end the TrainJob for good. So it is suspended as its user could do it. The record of that is on
 its PodGroups, which no tenant may write, and the next leader goes on from there. The TrainJob has a
-copy of it, which costs others nothing, forged or not.
+copy of it, which costs others nothing, forged or not. If the API server refuses the copy, the
+TrainJob is suspended without it, and the record says so.
 
-    runs ──records──▶ told so ──evict──▶ suspended, with a copy ──pods are gone──▶ resumed: it waits
-     ▲                   │                                                            │
-     └──not suspended────┘                                  records are removed ◀─────┘
+    runs ──records──▶ told so ──evict──▶ suspended ──pods are gone───────────────────▶ resumed
+     ▲                   │                                                                │
+     └──not suspended────┘                                      records are removed ◀─────┘
 
 1. Suspension and copy are applied under a field manager of their own, and resuming is applying
    nothing: what we owned goes, and what another manager wants too stays.
 2. A user's wish counts when it can be seen: another manager owns the suspension too, the manifest
    last applied asks for it, the copy was taken away, or it was told to run. Managers are names that
    a client chooses: what they say costs at most the user of this TrainJob, never others.
-3. A JobSet that does not follow in time is let alone again, and that is said.
+3. A TrainJob that does not make room is let alone again, and that is said: its JobSet does not
+   follow in time, or it was told to run. GPUs of pods that stayed go back to the rate of evictions.
 4. A TrainJob that cannot be suspended is never evicted in another way.
 5. A TrainJob with a copy and no record is resumed if our manager owns its suspension: an older
    version has suspended it, or its PodGroups were made anew. It never counts as leaving.
@@ -22,31 +24,33 @@ copy of it, which costs others nothing, forged or not.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.records import Records
-from scheduler.state.departures import Owner
+from scheduler.state.departures import Departure, Owner
 from scheduler.state.live import Live
-from scheduler.state.news import Topics
+from scheduler.state.news import OVER, Topics
 from scheduler.state.stays import is_copied, refusal
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
+from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
+from trainer_kai.kube.correlate import EventType
 from trainer_kai.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from trainer_kai.kube.events import Recorder, Regarding
 from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
 from trainer_kai.kube.request import Write, get
 from trainer_kai.metrics import Metrics
-from trainer_kai.policy.evicted import is_evicted
+from trainer_kai.policy.evicted import Suspension, is_evicted, suspension
 
-__all__ = ["Suspender"]
+__all__ = ["Planning", "Suspender"]
 
 _MANAGER: Final = "trainer-kai-eviction"
 _OURS: Final = Write(field_manager=_MANAGER, force=True)
@@ -94,8 +98,22 @@ class _Case(NamedTuple):
 
     uid: str
     since_s: float  # when that was seen, or it was suspended
+    one: Departure | None = None  # that it was suspended for, if this process did
     was_held: bool = False  # seen suspended, with a record
+    is_given_up: bool = False  # it does not make room
     resumed_s: float = math.inf  # when it was; its records stay until that is seen
+
+
+class Planning(Protocol):
+    """The cycle that plans."""
+
+    def wake(self, topics: Topics) -> None:
+        """Take note of news: whom they may help."""
+        ...
+
+    def give_back(self, gpus: int) -> None:
+        """Take note that some were not taken after all."""
+        ...
 
 
 class Suspender:
@@ -106,13 +124,13 @@ class Suspender:
         client: Client,
         live: Live,
         recorder: Recorder,
-        wake: Callable[[Topics], None],
+        planning: Planning,
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
-        """Take *wake* for whoever is told whom it helps that somebody may be chosen again."""
+        """Tell *planning* when a TrainJob may be chosen again, and which GPUs were not taken."""
         self._client = client
-        self._wake = wake
+        self._planning = planning
         self._live = live
         self._recorder = recorder
         self._log = log
@@ -134,7 +152,13 @@ class Suspender:
         await self._queue.run()
 
     def noticed(self, key: Key) -> None:
-        """Take note of a TrainJob whose PodGroups have our record, or that has a copy."""
+        """Take note of a TrainJob whose PodGroups have our record, or that has a copy.
+
+        That it is suspended is noted now: it may be told to run before its turn comes.
+        """
+        job = self._live.cluster.trainjobs.get(key)
+        if job is not None and job.spec.suspend and self._told(job):
+            self._cases[key] = self._case_of(job)[0]._replace(was_held=True)
         self._queue.add(key)
 
     async def refusal_of(self, whom: Owner) -> str | None:
@@ -144,11 +168,9 @@ class Suspender:
             return _GONE
         if job.spec.suspend:
             return self._goes_on(job)
-        groups = self._live.suspended.groups_of(job)
-        reason = refusal(job) or await self._records.write(job, groups, "", is_dry=True)
-        return reason or await self._apply(job, "", _TRIED)
+        return refusal(job) or await self._suspend(job, "", is_dry=True)
 
-    async def suspend(self, whom: Owner, why: str) -> str | None:
+    async def suspend(self, one: Departure, whom: Owner) -> str | None:
         """Suspend this very TrainJob; return why that is not possible, or None."""
         job = self._known(whom)
         if job is None:
@@ -157,14 +179,14 @@ class Suspender:
         if job.spec.suspend:
             self._queue.add(key)
             return self._goes_on(job)
-        groups = self._live.suspended.groups_of(job)
         self._cases[key] = _Case(whom.uid, self._client.clock.monotonic_s())
         self._queue.add_after(key, _LOOK_S)  # also if no answer comes
-        reason = await self._records.write(job, groups, why) or await self._apply(job, why, _OURS)
+        reason = await self._suspend(job, one.why)
         if reason is None:
-            self._cases[key] = _Case(whom.uid, self._client.clock.monotonic_s())
+            now_s = self._client.clock.monotonic_s()
+            self._cases[key] = self._case_of(job)[0]._replace(since_s=now_s, one=one)
             self._rests.pop(key, None)
-            self._say(job, "Evicted", f"Suspended for a moment: {why}")
+            self._say(whom, "Evicted", f"Suspended for a moment: {one.why}")
         return reason
 
     def _goes_on(self, job: TrainJob) -> str | None:
@@ -178,28 +200,52 @@ class Suspender:
         job = self._live.cluster.trainjobs.get(whom.key)
         return job if job is not None and job.metadata.uid == whom.uid else None
 
-    async def _apply(self, job: TrainJob, why: str, write: Write) -> str | None:
-        now = self._client.clock.now().isoformat(timespec="seconds")
+    async def _suspend(self, job: TrainJob, why: str, *, is_dry: bool = False) -> str | None:
+        """Write records and suspend, without a copy if that is refused; say why it cannot be."""
+        groups = self._live.suspended.groups_of(job)
+        at = self._client.clock.now().isoformat(timespec="seconds")
         before = _asks_for_it(job.metadata.annotations)  # what it said then is no wish of later
-        copy = json.dumps({"by": _MANAGER, "why": why, "at": now, "applied": before})
-        metadata = {"uid": job.metadata.uid, "annotations": {EVICTED_BY: copy}}
-        fields = {"metadata": metadata, "spec": {"suspend": True}}
+        reason: str | None = None
+        for has_copy in (True, False):
+            said = Suspension(why, at, has_copy, before)
+            untold = await self._records.write(job, groups, said, is_dry=is_dry)
+            if untold is not None:
+                return untold
+            reason = await self._apply(job, said, _TRIED if is_dry else _OURS)
+            if reason is None:
+                break
+        return reason
+
+    async def _apply(self, job: TrainJob, said: Suspension, write: Write) -> str | None:
+        meta: dict[str, Any] = {"uid": job.metadata.uid}
+        if said.is_copied:
+            fields = {"by": _MANAGER, "why": said.why, "at": said.at, "applied": said.was_asked}
+            meta["annotations"] = {EVICTED_BY: json.dumps(fields)}
+        applied = {"metadata": meta, "spec": {"suspend": True}}
         try:
-            await self._client.apply(TRAINJOBS, job.metadata.key, fields, write)
+            await self._client.apply(TRAINJOBS, job.metadata.key, applied, write)
         except (Invalid, Forbidden, Conflict, NotFound) as error:
             return f"it cannot be suspended: {error}"
         return None
 
     def let_alone(self, whom: Owner, reason: str) -> None:
-        """Let nobody choose a TrainJob for a while: longer each time that it cannot be."""
+        """Let nobody choose a TrainJob that cannot be suspended; it is told so once."""
+        if self._rest(whom, reason):
+            message = f"It was to make room for others, but {reason}. It is tried again later"
+            self._say(whom, "NotEvicted", message, "Warning")
+
+    def _rest(self, whom: Owner, reason: str) -> bool:
+        """Let nobody choose a TrainJob for a while: longer each time; say if it is the first."""
         before = self._rests.get(whom.key)
+        is_first = before is None or before.uid != whom.uid
         length_s = _REST_S
-        if before is not None and before.uid == whom.uid:
+        if before is not None and not is_first:
             length_s = min(2 * before.length_s, _LONGEST_REST_S)
         now_s = self._client.clock.monotonic_s()
         self._rests[whom.key] = _Rest(whom.uid, length_s, now_s + length_s)
-        self._wake(self._live.refuse(whom.key, reason))
+        self._planning.wake(self._live.refuse(whom.key, reason))
         self._queue.add_after(whom.key, length_s)
+        return is_first
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         job = self._live.cluster.trainjobs.get(key)
@@ -220,9 +266,8 @@ class Suspender:
                 return Requeue.after(_LOOK_S)
             reason = f"its JobSet was not suspended within {_FOLLOWS_S:g} s"
             if groups:
-                self._say(job, "EvictionUndone", f"It goes on, for {reason}")
                 return await self._give_up(job, reason)
-        elif self._live.members.placed_of(key) and waited_s < _STUCK_S:
+        elif waited_s < _STUCK_S and self._live.members.placed_of(key):
             return Requeue.after(_LOOK_S)
         return await self._resume(job)
 
@@ -248,10 +293,12 @@ class Suspender:
 
     async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
         """Let go of a TrainJob that does not make room, and let it alone."""
-        again = await self._resume(job)
-        if again is None:
-            self.let_alone(Owner(job.metadata.key, job.metadata.uid), reason)
-        return again
+        case, _ = self._case_of(job)
+        if not case.is_given_up:
+            self._cases[job.metadata.key] = case._replace(is_given_up=True)
+            self._rest(_owner(job), reason)
+            self._say(_owner(job), "EvictionUndone", f"It goes on, for {reason}")
+        return await self._resume(job)
 
     def _look_at_rest(self, key: Key, job: TrainJob | None) -> None:
         """Let a TrainJob be chosen again when it has rested, and forget that after as long."""
@@ -262,7 +309,7 @@ class Suspender:
         if left_s > _EARLY_S:
             self._queue.add_after(key, left_s)
             return
-        self._wake(self._live.refuse(key, None))
+        self._planning.wake(self._live.refuse(key, None))
         known_s = left_s + 2 * rest.length_s
         if job is None or known_s <= _EARLY_S:
             del self._rests[key]
@@ -272,11 +319,13 @@ class Suspender:
     async def _resume(self, job: TrainJob) -> Requeue | None:
         """Give up what we own; where its user wants it suspended, it stays so."""
         key, groups = job.metadata.key, self._told(job)
+        said = [it for it in (suspension(job, group) for group in groups) if it]
         try:
             raw = await self._client.ask(_Raw, get(TRAINJOBS, key))
             has_copy = bool(raw.metadata.annotations.get(EVICTED_BY))
-            is_ours = has_copy and (bool(groups) or _is_ours(raw))
-            stays = raw.spec.suspend and (not is_ours or _is_wished(raw.metadata))
+            is_uncopied = any(not it.is_copied for it in said)
+            is_ours = is_uncopied or (has_copy and (bool(said) or _is_ours(raw)))
+            stays = raw.spec.suspend and (not is_ours or _is_wished(raw.metadata, said))
             if is_ours:
                 spec = {"suspend": True} if stays and not _is_shared(raw.metadata) else {}
                 fields = {"metadata": {"uid": job.metadata.uid}, **({"spec": spec} if spec else {})}
@@ -290,7 +339,7 @@ class Suspender:
         if is_ours:
             self._log.info("trainjob resumed", trainjob=str(key), stays=stays)
         if is_ours and not stays:
-            self._say(job, "Resumed", "It is to run again, and waits for its place")
+            self._say(_owner(job), "Resumed", "It is to run again, and waits for its place")
         case, _ = self._case_of(job)
         since_s = -math.inf if stays else self._client.clock.monotonic_s()
         self._cases[key] = case._replace(resumed_s=since_s)
@@ -300,30 +349,51 @@ class Suspender:
         """Remove the records when it is seen that a TrainJob is resumed, or that it stays.
 
         Before that its suspension would look like a wish of its user, and what is kept for its
-        return would be let go.
+        return would be let go. Pods of one that was given up may still be told to go for a moment.
         """
         case, _ = self._case_of(job)
         passed_s = self._client.clock.monotonic_s() - case.resumed_s
-        if job.spec.suspend and passed_s < _HALFWAY_S:
+        if passed_s < (_HALFWAY_S if job.spec.suspend else case.is_given_up * _LOOK_S):
             return Requeue.after(_LOOK_S)
-        if not await self._records.remove(groups):
+        unused = {} if job.spec.suspend else self._unused(case)
+        if not await self._records.remove(groups, unused):
             return Requeue.SOON
+        self._planning.give_back(sum(unused.values()))
         self._cases.pop(job.metadata.key, None)
         return None
 
-    def _say(self, job: TrainJob, reason: str, message: str) -> None:
-        meta = job.metadata
-        regarding = Regarding(
-            TRAINJOBS.api_version, TRAINJOBS.kind, meta.namespace, meta.name, meta.uid
-        )
-        self._recorder.post(regarding, reason, message)
+    def _unused(self, case: _Case) -> Mapping[Key, int]:
+        """Return the GPUs of pods that were to go and stayed, by the PodGroup they are noted on."""
+        one = case.one
+        if one is None or not case.is_given_up:
+            return {}
+        pods = self._live.cluster.pods
+        found = [(pods.get(it), uid) for it, uid in zip(one.pods, one.uids, strict=True)]
+        stayed = [it for it, uid in found if it is not None and _stays(it, uid)]
+        return {one.groups[0]: one.gpus * len(stayed) // len(one.pods)}
+
+    def _say(self, whom: Owner, reason: str, message: str, kind: EventType = "Normal") -> None:
+        (namespace, name), uid = whom
+        regarding = Regarding(TRAINJOBS.api_version, TRAINJOBS.kind, namespace, name, uid)
+        self._recorder.post(regarding, reason, message, kind)
 
 
-def _is_wished(meta: _Owned) -> bool:
-    """Say whether somebody besides us wants it suspended."""
+def _owner(job: TrainJob) -> Owner:
+    return Owner(job.metadata.key, job.metadata.uid)
+
+
+def _stays(pod: Pod, uid: str) -> bool:
+    """Say whether a pod is the one that was meant, and is on its node."""
+    meta = pod.metadata
+    return meta.uid == uid and not meta.deletion_timestamp and pod.status.phase not in OVER
+
+
+def _is_wished(meta: _Owned, said: Iterable[Suspension]) -> bool:
+    """Say whether a user wants it suspended besides us, since it was evicted."""
     if _is_shared(meta):
         return True
-    return _asks_for_it(meta.annotations) and not _copy(meta.annotations).get("applied", False)
+    was_asked = _copy(meta.annotations).get("applied", False) or any(it.was_asked for it in said)
+    return _asks_for_it(meta.annotations) and not was_asked
 
 
 def _is_ours(raw: _Raw) -> bool:

@@ -1,9 +1,9 @@
 """An API server in memory for the scheduler: it stands in for the wire, all above it is real.
 
 It knows as much as a scheduler asks of it: pods are bound once, a patch with another uid than the
-object's is a conflict, what a field manager applied and leaves out later is taken away, unless it
-is another value by then, and of each change there is news. A test may keep the news back, refuse
-what is asked, and see everything that was written, in order.
+object's is a conflict, annotations have a size limit, what a field manager applied and leaves out
+later is taken away, unless it is another value by then, and of each change there is news. A test
+may keep the news back, refuse what is asked, and see everything that was written, in order.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from scheduler.shell.cycle import Cycle
 from scheduler.state.live import Live
 from tests.support.clock import VirtualClock
 from trainer_kai.api.decode import decode
+from trainer_kai.api.job import Job
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.namespace import Namespace
@@ -46,7 +47,9 @@ _KINDS: Final[dict[str, tuple[str, type]]] = {
     "Namespace": ("namespaces", Namespace),
     "TrainJob": ("trainjobs", TrainJob),
     "JobSet": ("jobsets", JobSet),
+    "Job": ("jobs", Job),
 }
+_ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
 
 
 class Wrote(NamedTuple):
@@ -145,11 +148,14 @@ class FakeCluster:
             what = f"try {what}"
         if delay_s := self.delay_s(what):
             await self.clock.sleep(delay_s)
-        refusal = self.refuse(what)
+        refusal = self.refuse(what) or self._padded(kind, name, body)
         if isinstance(refusal, Exception):
             raise refusal
         if refusal is not None:
             return _refused(refusal)
+        if request.method == "GET" and not name:
+            items = [it for (of, _), it in self._objects.items() if of == kind]
+            return _answer({"items": items}, 200)
         if request.content_type == PatchKind.APPLY.value and not what.startswith("try"):
             manager = dict(request.query)["fieldManager"]
             before = self._applied.get((kind, name, manager), {})
@@ -196,6 +202,13 @@ class FakeCluster:
         self._store(kind, _merged(fields, body))
         return _answer(self._objects[kind, name], 200)
 
+    def _padded(self, kind: str, name: str, body: Fields) -> int | None:
+        """Return how annotations are refused that are too large together."""
+        known = _merged(self._objects.get((kind, name), {}), body)
+        notes = known.get("metadata", {}).get("annotations") or {}
+        size = sum(len(name) + len(text) for name, text in notes.items())
+        return 422 if size > _ANNOTATIONS else None
+
     def _store(self, kind: str, fields: Fields) -> None:
         name = fields["metadata"]["name"]
         if fields == self._objects.get((kind, name)):
@@ -227,6 +240,8 @@ def _hear(live: Live, kind: str, name: str, fields: Fields | None) -> frozenset[
             return live.put(cluster.trainjobs, Key("ns", name), seen)
         case "JobSet":
             return live.put(cluster.jobsets, Key("ns", name), seen)
+        case "Job":
+            return frozenset()
         case "Pod":
             return live.pod(Key("ns", name), seen)
         case "PodGroup":

@@ -3,9 +3,12 @@
 A TrainJob is suspended while its pods leave, and meanwhile they are charged to no queue. So the
 record of that is where no tenant may write: on the PodGroups. It names its TrainJob and its
 PodGroup by their uids, which the API server chooses: an object that was made with a record, out of
-a backup or forged, says nothing. The TrainJob's annotation of the same name is a
-copy for people.
+a backup or forged, says nothing. The TrainJob's annotation of the same name is a copy for people.
+Where the API server refuses the copy (annotations have a size limit), the record says that there is
+none, so that a missing copy is not taken for a wish of the user.
 """
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +16,16 @@ from trainer_kai.api.names import EVICTED_BY
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = ["eviction_record", "is_evicted", "why_evicted"]
+__all__ = ["Suspension", "eviction_record", "is_evicted", "suspension", "why_evicted"]
+
+
+class Suspension(NamedTuple):
+    """What the record of an eviction says of the suspension of its TrainJob."""
+
+    why: str
+    at: str  # RFC 3339
+    is_copied: bool  # the TrainJob has a copy of the record, unless its user took it away
+    was_asked: bool  # the manifest applied last asked for a suspension, and the TrainJob ran
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -23,17 +35,32 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     pod_group: str = ""  # uid
     why: str = ""
     at: str = ""  # RFC 3339
+    copied: bool = True  # an older version wrote no record without a copy
+    asked: bool = False
 
 
-def eviction_record(job: TrainJob, group: PodGroup, why: str, at: str) -> str:
+def eviction_record(job: TrainJob, group: PodGroup, said: Suspension) -> str:
     """Write that a TrainJob is evicted, for one of its PodGroups."""
-    uids = {"train_job": job.metadata.uid, "pod_group": group.metadata.uid}
-    return msgspec.json.encode(_Record(**uids, why=why, at=at)).decode()
+    record = _Record(
+        train_job=job.metadata.uid,
+        pod_group=group.metadata.uid,
+        why=said.why,
+        at=said.at,
+        copied=said.is_copied,
+        asked=said.was_asked,
+    )
+    return msgspec.json.encode(record).decode()
 
 
 def is_evicted(job: TrainJob, group: PodGroup) -> bool:
     """Say whether a PodGroup says that this very TrainJob is evicted."""
     return _record(job, group) is not None
+
+
+def suspension(job: TrainJob, group: PodGroup) -> Suspension | None:
+    """Return what a PodGroup says of the suspension of this very TrainJob, if it is evicted."""
+    found = _record(job, group)
+    return Suspension(found.why, found.at, found.copied, found.asked) if found else None
 
 
 def why_evicted(job: TrainJob, group: PodGroup) -> str:

@@ -54,7 +54,7 @@ class House:
         whose = EventSettings("test", "test")
         self.recorder = Recorder(EventApi(client), whose, self.api.clock, log)
         self.reporter = Reporter(client, live, self.recorder, metrics, log)
-        self.suspender = Suspender(client, live, self.recorder, self.cycle.wake, metrics, log)
+        self.suspender = Suspender(client, live, self.recorder, self.cycle, metrics, log)
         evictor = Evictor(client, live, self.suspender, self.recorder, metrics, log)
         self.carrier = Carrier(client, live, evictor.depart, self.cycle, metrics, log)
         self.bound = TerminationBound(client, live, MOST_GRACE_S, log)

@@ -140,7 +140,7 @@ async def test_nobody_goes_unless_all_can(house: House) -> None:
     house.api.put(owed("lender", 4), owed("borrower", 0), node("a", gpu=2), node("b", gpu=2))
     house.api.put(*trainjob("x", "a"), *trainjob("y", "b"))
     house.api.put(*gang_in("lender", "l", 4))
-    dry = [422]
+    dry = [422, 422]  # with a copy of the record, and without
     house.api.refuse = lambda what: dry.pop() if what == "try patch trainjobs y" and dry else None
     async with house.leading():
         await house.passes(5)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from scheduler.policies.registry import Choice, choose
+from scheduler.shell.cycle import Cycle
 from scheduler.shell.suspend import Suspender
 from scheduler.state.live import Live
 from scheduler.state.stays import refusal
@@ -79,7 +81,8 @@ async def asked(fields: dict[str, Any], *, recorded: bool) -> list[Any]:
     log, metrics = logger("test"), Metrics()
     live = known(fields, recorded=recorded)
     recorder = Recorder(EventApi(run.client), EventSettings("t", "t"), run.clock, log)
-    suspender = Suspender(run.client, live, recorder, lambda _: None, metrics, log)
+    cycle = Cycle(live, choose(Choice()), run.clock, metrics, log)
+    suspender = Suspender(run.client, live, recorder, cycle, metrics, log)
     task = asyncio.create_task(suspender.run())
     await run.clock.advance(9.5)
     early = len(run.transport.asked)

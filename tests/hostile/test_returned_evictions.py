@@ -1,0 +1,121 @@
+"""H1: a client that resumes its TrainJob at once makes no room, and uses up no eviction rate."""
+
+from tests.scheduler.shell.conftest import House
+from tests.scheduler.shell.test_departures import gang_in, owed, trainjob
+from tests.support.clusters import node, pod
+from trainer_kai.api.names import EVICTED_GPUS
+
+_RATE = 64_000  # thousandths of a GPU a minute
+_EACH = 40  # GPUs of a node, and of a TrainJob
+
+
+def lent(house: House, nodes: int = 2) -> None:
+    """Let a TrainJob run on all GPUs of each node, and their owner claim one node."""
+    asks = {"nvidia.com/gpu": str(_EACH // 2)}
+    house.api.put(owed("lender", _EACH * nodes), owed("borrower", 0))
+    for number in range(nodes):
+        name = f"x{number}-"
+        house.api.put(node(f"n{number}", gpu=_EACH), *trainjob(name, f"n{number}"))
+        for member in range(2):
+            found = house.api.get("Pod", f"{name}{member}")
+            meta = {**found["metadata"]}
+            notes, labels = meta.pop("annotations"), meta.pop("labels")
+            more = {"annotations": notes, "labels": labels, "meta": meta, "asks": asks}
+            house.api.put(pod(meta["name"], node=f"n{number}", **more))
+    members = [pod(f"l{it}", "l", asks=asks) for it in range(2)]
+    house.api.put(gang_in("lender", "l", 2)[0], *members)
+
+
+def suspended(house: House) -> list[str]:
+    """Return which TrainJobs are suspended."""
+    names = [it for it in ("x0-", "x1-") if house.api.has("TrainJob", it)]
+    return [it for it in names if house.api.get("TrainJob", it)["spec"].get("suspend")]
+
+
+def resume(house: House, name: str) -> None:
+    """Let the client of a TrainJob tell it to run."""
+    found = house.api.get("TrainJob", name)
+    house.api.put({**found, "spec": {**found["spec"], "suspend": False}})
+
+
+def noted(house: House, name: str) -> str:
+    """Return how many GPUs the PodGroup of a TrainJob is said to have lost."""
+    notes = house.api.get("PodGroup", f"pg-{name}")["metadata"]["annotations"]
+    return str(notes[EVICTED_GPUS])
+
+
+async def test_its_gpus_go_back_to_the_rate() -> None:
+    """Two TrainJobs of 40 GPUs are resumed at once: within the minute each was asked."""
+    house = House()
+    lent(house)
+    async with house.leading():
+        await house.passes(1)
+        (first,) = suspended(house)
+        resume(house, first)
+        await house.passes(3)
+        assert noted(house, first) == "0"
+        (second,) = suspended(house)
+        assert second != first
+        assert house.cycle._breaker.left(0) == _RATE - _EACH * 1000
+        resume(house, second)
+        await house.passes(3)
+        assert house.cycle._breaker.left(0) == _RATE
+        assert len(house.live.cluster.refused) == 2
+
+
+async def test_the_next_leader_counts_it_neither() -> None:
+    """It reads from the PodGroup that nothing was taken."""
+    house = House()
+    lent(house, nodes=1)
+    async with house.leading():
+        await house.passes(1)
+        resume(house, "x0-")
+        await house.passes(3)
+    house.api.delete("PodGroup", "l")
+    for member in ("l0", "l1"):
+        house.api.delete("Pod", member)
+    other = house.again()
+    async with other.leading():
+        assert other.cycle._breaker.left(0) == _RATE
+
+
+async def test_what_had_left_by_then_counts() -> None:
+    """One of its two pods was deleted before its client resumed it: half of it was taken."""
+    house = House()
+    lent(house, nodes=1)
+    async with house.leading():
+        await house.passes(1)
+        house.api.delete("Pod", "x0-0")
+        resume(house, "x0-")
+        await house.passes(3)
+        assert noted(house, "x0-") == "20"
+        assert house.cycle._breaker.left(0) == _RATE - _EACH * 500
+
+
+async def test_a_resumption_within_milliseconds_is_seen() -> None:
+    """The news of both comes at once: it is let alone like any other."""
+    house = House()
+    lent(house, nodes=1)
+    async with house.leading():
+        house.api.keeps_news = True
+        await house.passes(1)
+        resume(house, "x0-")
+        house.api.keeps_news = False
+        house.api.deliver()
+        await house.passes(3)
+        assert house.live.cluster.refused
+        assert noted(house, "x0-") == "0"
+
+
+async def test_a_jobset_that_does_not_follow_is_let_alone() -> None:
+    """It is given up after half a minute, and its GPUs go back then."""
+    house = House()
+    lent(house, nodes=1)
+    async with house.leading():
+        await house.passes(29)
+        assert suspended(house)
+        await house.passes(4)
+        assert not suspended(house)
+        assert house.live.cluster.refused
+        assert noted(house, "x0-") == "0"
+        assert house.cycle._breaker.left(0) == _RATE
