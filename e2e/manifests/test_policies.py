@@ -12,7 +12,7 @@ import pytest_asyncio
 from e2e.cluster.api import Api, ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubeconfig import ADMIN
-from e2e.cluster.resources import JOBSETS, SERVICE_ACCOUNTS, TRAINJOBS, Obj, Resource
+from e2e.cluster.resources import JOBS, JOBSETS, SERVICE_ACCOUNTS, TRAINJOBS, Obj, Resource
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
 from e2e.front.install import MANIFESTS, PODGROUPS, RULES, apply, build, run_kubectl
@@ -233,7 +233,7 @@ async def test_no_expression_is_in_doubt(cast: Cast) -> None:
         for obj in await build(MANIFESTS / "overlays" / "local")
         if obj["kind"] == RULES.kind
     ]
-    assert len(policies) == 3
+    assert len(policies) == 4
     for name in policies:
         async with asyncio.timeout(30):
             while True:
@@ -243,6 +243,49 @@ async def test_no_expression_is_in_doubt(cast: Cast) -> None:
                     break
                 await asyncio.sleep(0.1)
         assert checked["typeChecking"] == {}
+
+
+# a Job -> the words by which the scheduler may not delete it; none where it may
+DELETIONS: Final[list[Case[Obj, str]]] = [
+    Case("a suspended Job of a JobSet", {"suspend": True}, ""),
+    Case("a Job that runs", {"suspend": False}, "spec.suspend: "),
+    Case("a Job of its own", {"suspend": True, "owner": None}, "metadata.ownerReferences: "),
+    Case(
+        "a Job that another kind controls",
+        {"suspend": True, "owner": "CronJob"},
+        "metadata.ownerReferences: ",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", DELETIONS, ids=ids)
+async def test_the_scheduler_deletes_a_job(case: Case[Obj, str], cast: Cast) -> None:
+    """Only to have it made anew; a user deletes it as before."""
+    name = f"one-{next(_NAMES)}"
+    await cast.users["tenant"].request("POST", JOBS.path(_ROOM), _job(name, **case.given))
+    deleting = cast.users["scheduler"].delete(JOBS, _ROOM, name)
+    if not case.want:
+        await deleting
+        return
+    with pytest.raises(ApiError) as refused:
+        await deleting
+    assert case.want in str(refused.value)
+    await cast.users["tenant"].delete(JOBS, _ROOM, name)
+
+
+def _job(name: str, *, suspend: bool, owner: str | None = "JobSet") -> Obj:
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": owner, "name": "j", "uid": "u"}
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "namespace": _ROOM,
+            "name": name,
+            "ownerReferences": [{**kind, "controller": True}] if owner else [],
+        },
+        "spec": {"suspend": suspend, "template": {"spec": pod}},
+    }
 
 
 async def _have(cast: Cast, resource: Resource, name: str, notes: Notes) -> None:

@@ -6,7 +6,7 @@ its PodGroups, which no tenant may write, and the next leader goes on from there
 copy of it, which costs others nothing, forged or not. If the API server refuses the copy, the
 TrainJob is suspended without it, and the record says so.
 
-    runs ──records──▶ told so ──evict──▶ suspended ──pods are gone───────────────────▶ resumed
+    runs ──records──▶ told so ──evict──▶ suspended ──pods are gone, no rank is done──▶ resumed
      ▲                   │                                                                │
      └──not suspended────┘                                      records are removed ◀─────┘
 
@@ -20,6 +20,7 @@ TrainJob is suspended without it, and the record says so.
 4. A TrainJob that cannot be suspended is never evicted in another way.
 5. A TrainJob with a copy and no record is resumed if our manager owns its suspension: an older
    version has suspended it, or its PodGroups were made anew. It never counts as leaving.
+6. Before a TrainJob is resumed, its Jobs of which only some ranks are done are made anew (`anew`).
 """
 
 import json
@@ -30,6 +31,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.shell.anew import Anew
 from scheduler.shell.records import Records
 from scheduler.state.departures import Departure, Owner
 from scheduler.state.live import Live
@@ -135,6 +137,7 @@ class Suspender:
         self._recorder = recorder
         self._log = log
         self._records = Records(client, live, log)
+        self._anew = Anew(client, live, log)
         self._cases: dict[Key, _Case] = {}
         self._rests: dict[Key, _Rest] = {}  # of those that could not be suspended
         self._queue: WorkQueue[Key] = WorkQueue(
@@ -269,7 +272,19 @@ class Suspender:
                 return await self._give_up(job, reason)
         elif waited_s < _STUCK_S and self._live.members.placed_of(key):
             return Requeue.after(_LOOK_S)
+        elif groups:
+            return await self._make_whole(job, waited_s) or await self._resume(job)
         return await self._resume(job)
+
+    async def _make_whole(self, job: TrainJob, waited_s: float) -> Requeue | None:
+        """See to it that all ranks of a suspended TrainJob run again when it is resumed."""
+        try:
+            is_whole = await self._anew.make(job)
+        except (Forbidden, Invalid) as error:
+            message = f"Ranks that are done do not run again, for their Job stays: {error}"
+            self._say(_owner(job), "RanksLeftOut", message, "Warning")
+            return None  # it is resumed all the same
+        return None if is_whole or waited_s >= _STUCK_S else Requeue.after(_LOOK_S)
 
     def _told(self, job: TrainJob) -> list[PodGroup]:
         """Return the PodGroups of a TrainJob that say that it is evicted."""

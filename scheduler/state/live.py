@@ -59,7 +59,7 @@ class Live:
         self.cluster: Final = self._state.cluster  # as it is laid out for a plan
         self._shelves: Final = {id(shelf.known): shelf for shelf in self._state.shelves}
         self._terms: Final = terms
-        self._scheduler_name: Final = terms().scheduler_name
+        self.scheduler_name: Final = terms().scheduler_name
         self.default_queue: Final = terms().default_queue
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
@@ -68,7 +68,7 @@ class Live:
         self._short: dict[Key, None] = {}  # units that may have begun without being whole
         self._lost: dict[Key, dict[Key, Pod]] = {}  # by group: pods whose places may be kept
         self._kept: dict[Key, str] = {}  # annotations with places of pods that were lost
-        self.members: Final = Members(self.cluster, self._scheduler_name)
+        self.members: Final = Members(self.cluster, self.scheduler_name)
         self.leaving: Final = Leaving(self.cluster, terms)
         self.suspended: Final = Suspended(self.cluster, self.members)
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed

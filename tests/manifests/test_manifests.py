@@ -214,6 +214,25 @@ KEPT: Final = {
 }
 
 
+# policy -> the account whose rights it bounds
+BOUNDED: Final = {"trainer-kai-jobs": "scheduler"}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_policy_bounds_one_account(name: str) -> None:
+    """In every namespace, and others may do as their roles say."""
+    [spec] = [it["spec"] for it in objects(_POLICY) if it["metadata"]["name"] == name]
+    [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
+    account = f"system:serviceaccount:trainer-kai:trainer-kai-{BOUNDED[name]}"
+
+    assert bound["metadata"]["name"] == name
+    assert bound["spec"]["validationActions"] == ["Deny"]
+    assert spec["failurePolicy"] == "Fail"
+    assert spec["matchConstraints"]["namespaceSelector"] == {}
+    asked = [it["expression"] for it in spec["matchConditions"]]
+    assert asked == [f"request.userInfo.username == '{account}'"]
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_a_policy_keeps_what_our_processes_go_by(name: str) -> None:
     """In every namespace, by the names and accounts that are spelt elsewhere; nothing passes."""
@@ -242,8 +261,9 @@ def test_a_policy_keeps_what_our_processes_go_by(name: str) -> None:
 def test_every_policy_is_one_of_these() -> None:
     """Each has a row in the README."""
     told = (MANIFESTS / "README.md").read_text()
-    assert {it["metadata"]["name"] for it in objects(_POLICY)} == set(KEPT)
-    assert all(f"| `{name}` |" in told for name in KEPT)
+    known = {*KEPT, *BOUNDED}
+    assert {it["metadata"]["name"] for it in objects(_POLICY)} == known
+    assert all(f"| `{name}` |" in told for name in known)
 
 
 def test_the_webhooks_lead_to_the_service() -> None:

@@ -13,7 +13,7 @@ from trainer_kai.cli.doctor.facts import Facts
 from trainer_kai.cli.doctor.finding import known
 
 _JOBSETS = "trainer-kai-jobsets"
-_ALL = f"{_JOBSETS}, trainer-kai-trainjobs, trainer-kai-podgroups"
+_ALL = f"trainer-kai-jobs, {_JOBSETS}, trainer-kai-trainjobs, trainer-kai-podgroups"
 _OPEN = "others may write what our processes go by"
 Change = Callable[[Any, Any], None]
 

@@ -1,0 +1,72 @@
+"""Makes Jobs of a suspended TrainJob anew, of which some ranks are done and others are not.
+
+The JobSet controller makes a Job that was deleted anew, suspended as its JobSet is, and its pods
+run from rank 0 when it is resumed. Nothing is remembered here: which Jobs are partly done, and
+which pods are left of Jobs that were deleted, is read each time, so the next leader goes on.
+
+Deleted is a Job by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the
+cluster keeps this process from deleting a Job that runs (`manifests/base/jobs.yaml`).
+"""
+
+from collections import Counter
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.state.live import Live
+from scheduler.state.partly import partly_done
+from trainer_kai.api.job import Job
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.names import JOBSET_NAME
+from trainer_kai.api.resources import JOBS
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.errors import Conflict, NotFound
+from trainer_kai.kube.request import Deletion, Selection, Target
+
+__all__ = ["Anew"]
+
+
+class Anew:
+    """By TrainJob."""
+
+    def __init__(self, client: Client, live: Live, log: FilteringBoundLogger) -> None:
+        self._client = client
+        self._live = live
+        self._log = log
+
+    async def make(self, job: TrainJob) -> bool:
+        """Delete the Jobs that are partly done; say whether nothing of such Jobs is left."""
+        jobset = self._live.cluster.jobsets.get(job.metadata.key)
+        above = jobset.metadata.controller if jobset else None
+        if jobset is None or above is None or above.uid != job.metadata.uid:
+            return True
+        if jobset.status.terminal_state:
+            return True  # nothing of it runs again
+        jobs = await self._jobs_of(jobset)
+        succeeded = self._succeeded(job)
+        doomed = [*partly_done(jobset, self._live.scheduler_name, jobs, succeeded)]
+        for one in doomed:
+            await self._delete(one)
+        return not doomed and succeeded.keys() <= {it.metadata.uid for it in jobs}
+
+    async def _jobs_of(self, jobset: JobSet) -> list[Job]:
+        meta = jobset.metadata
+        named = Selection(labels=f"{JOBSET_NAME}={meta.name}")
+        found = await self._client.list(Target(JOBS, meta.namespace, named))
+        owned = ((it, it.metadata.controller) for it in found)
+        return [it for it, owner in owned if owner is not None and owner.uid == meta.uid]
+
+    def _succeeded(self, job: TrainJob) -> Counter[str]:
+        """Count the pods of a TrainJob that succeeded and are still there, by their Job's uid."""
+        groups = self._live.members.groups_of(job.metadata.key)
+        pods = (self._live.cluster.pods[it] for of in groups for it in self._live.members.of(of))
+        owners = (it.metadata.controller for it in pods if it.status.phase == "Succeeded")
+        return Counter(it.uid for it in owners if it is not None)
+
+    async def _delete(self, job: Job) -> None:
+        key, uid = job.metadata.key, job.metadata.uid
+        try:
+            await self._client.delete(JOBS, key, Deletion(uid=uid))
+        except (NotFound, Conflict):
+            return  # it is gone, or another one by now
+        self._log.info("job is made anew", job=str(key), succeeded=job.status.succeeded)
