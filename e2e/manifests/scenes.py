@@ -18,7 +18,7 @@ from e2e.conftest import make_namespace
 from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import GROUP, QUEUE
 from e2e.front.trying import jobset_of, make_left_alone
-from e2e.scheduler.teams import Job, bare, make_queue, submit
+from e2e.scheduler.teams import Job, bare, hurry, make_queue, submit
 from trainer_kai.api.names import ADMITTED, EVICTED_GPUS
 
 __all__ = ["clear", "play"]
@@ -208,13 +208,20 @@ async def _taken(stage: Stage) -> None:
     await cluster.api.create(bare(room, "lodger", borrower, 1))
     await submit(cluster, room, Job("lent", borrower, _GPUS - 1))
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")
+    await hurry(cluster, _pods_of(stage, "lent")[:1])
+    await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS - 1, "one rank is done")
     await submit(cluster, room, Job("claim", owner, _GPUS))
     await stage.until(lambda: _was_suspended(stage), "a TrainJob makes room")
-    await stage.until(lambda: _running(_of_claim(stage)) == _GPUS, "who owns the room has it")
+    await stage.until(
+        lambda: _running(_pods_of(stage, "claim")) == _GPUS, "who owns the room has it"
+    )
     await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
     await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
     await stage.until(lambda: _said(stage, "taken", "Evicted") >= 1, "who made room is told")
-    await stage.until(lambda: _lost(stage) == {f"{_GPUS - 1}"}, "its PodGroup says what it lost")
+    await stage.until(lambda: _lost(stage) == {f"{_GPUS - 2}"}, "its PodGroup says what it lost")
+    await stage.until(
+        lambda: _waiting(_pods_of(stage, "lent")) == _GPUS - 1, "all ranks come again"
+    )
     lodger = [it.obj for it in stage.seen.moments if _is(it.obj, room, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
 
@@ -236,10 +243,15 @@ def _pods(stage: Stage, scene: str) -> list[Obj]:
     return [it for it in stage.of(PODS, scene) if not it["metadata"].get("deletionTimestamp")]
 
 
-def _of_claim(stage: Stage) -> list[Obj]:
+def _pods_of(stage: Stage, job: str) -> list[Obj]:
+    """Return the pods of a TrainJob."""
     name = "jobset.sigs.k8s.io/jobset-name"
     pods = _pods(stage, "taken")
-    return [it for it in pods if it["metadata"].get("labels", {}).get(name) == "claim"]
+    return [it for it in pods if it["metadata"].get("labels", {}).get(name) == job]
+
+
+def _waiting(pods: list[Obj]) -> int:
+    return sum(it["status"].get("phase") == "Pending" for it in pods)
 
 
 def _running(pods: list[Obj]) -> int:

@@ -188,7 +188,6 @@ class Suspender:
         if reason is None:
             now_s = self._client.clock.monotonic_s()
             self._cases[key] = self._case_of(job)[0]._replace(since_s=now_s, one=one)
-            self._rests.pop(key, None)
             self._say(whom, "Evicted", f"Suspended for a moment: {one.why}")
         return reason
 
@@ -281,7 +280,7 @@ class Suspender:
         try:
             is_whole = await self._anew.make(job)
         except (Forbidden, Invalid) as error:
-            message = f"Ranks that are done do not run again, for their Job stays: {error}"
+            message = f"Ranks that are done may not run again, for no Job is made anew: {error}"
             self._say(_owner(job), "RanksLeftOut", message, "Warning")
             return None  # it is resumed all the same
         return None if is_whole or waited_s >= _STUCK_S else Requeue.after(_LOOK_S)
@@ -374,6 +373,8 @@ class Suspender:
         if not await self._records.remove(groups, unused):
             return Requeue.SOON
         self._planning.give_back(sum(unused.values()))
+        if not case.is_given_up:
+            self._rests.pop(job.metadata.key, None)
         self._cases.pop(job.metadata.key, None)
         return None
 

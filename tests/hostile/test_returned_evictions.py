@@ -107,6 +107,22 @@ async def test_a_resumption_within_milliseconds_is_seen() -> None:
         assert noted(house, "x0-") == "0"
 
 
+async def test_it_is_asked_less_often_each_time() -> None:
+    """It was let alone for one minute, and is for two the next time."""
+    house = House()
+    lent(house, nodes=1)
+    async with house.leading():
+        await house.passes(1)
+        resume(house, "x0-")
+        await house.passes(62)
+        assert suspended(house)
+        resume(house, "x0-")
+        await house.passes(110)
+        assert not suspended(house)
+        await house.passes(15)
+        assert suspended(house)
+
+
 async def test_a_jobset_that_does_not_follow_is_let_alone() -> None:
     """It is given up after half a minute, and its GPUs go back then."""
     house = House()
