@@ -231,13 +231,13 @@ class Suspender:
         return None
 
     def let_alone(self, whom: Owner, reason: str) -> None:
-        """Let nobody choose a TrainJob that cannot be suspended; it is told so once."""
+        """Have no plan choose a TrainJob that cannot be suspended; it is told so once."""
         if self._rest(whom, reason):
             message = f"It was to make room for others, but {reason}. It is tried again later"
             self._say(whom, "NotEvicted", message, "Warning")
 
     def _rest(self, whom: Owner, reason: str) -> bool:
-        """Let nobody choose a TrainJob for a while: longer each time; say if it is the first."""
+        """Have no plan choose a TrainJob for a while, longer each time; say if it is the first."""
         before = self._rests.get(whom.key)
         is_first = before is None or before.uid != whom.uid
         length_s = _REST_S

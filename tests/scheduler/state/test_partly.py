@@ -64,5 +64,5 @@ CASES: list[Case[tuple[Any, ...], list[str]]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_which_are_made_anew(case: Case[tuple[Any, ...], list[str]]) -> None:
-    """Those that are partly done, and those that are done in a unit that is not."""
+    """Jobs that are partly done, and Jobs that are done in a unit that is not."""
     assert anew(*case.given) == case.want
