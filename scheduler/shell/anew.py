@@ -8,13 +8,13 @@ Deleted is a Job by its uid, and only while TrainJob, JobSet and Job are suspend
 cluster keeps this process from deleting a Job that runs (`manifests/base/jobs.yaml`).
 """
 
+import asyncio
 from collections import Counter
 
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.state.live import Live
-from scheduler.state.partly import partly_done
-from trainer_kai.api.job import Job
+from scheduler.state.partly import Ran, partly_done, ran
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import JOBSET_NAME
 from trainer_kai.api.resources import JOBS
@@ -33,6 +33,7 @@ class Anew:
         self._client = client
         self._live = live
         self._log = log
+        self._alone = asyncio.Lock()  # one list at a time: a tenant's Jobs may be large
 
     async def make(self, job: TrainJob) -> bool:
         """Delete the Jobs that are partly done; say whether nothing of such Jobs is left."""
@@ -47,14 +48,16 @@ class Anew:
         doomed = [*partly_done(jobset, self._live.scheduler_name, jobs, succeeded)]
         for one in doomed:
             await self._delete(one)
-        return not doomed and succeeded.keys() <= {it.metadata.uid for it in jobs}
+        return not doomed and succeeded.keys() <= {it.uid for it in jobs}
 
-    async def _jobs_of(self, jobset: JobSet) -> list[Job]:
-        meta = jobset.metadata
-        named = Selection(labels=f"{JOBSET_NAME}={meta.name}")
-        found = await self._client.list(Target(JOBS, meta.namespace, named))
-        owned = ((it, it.metadata.controller) for it in found)
-        return [it for it, owner in owned if owner is not None and owner.uid == meta.uid]
+    async def _jobs_of(self, jobset: JobSet) -> list[Ran]:
+        meta, found = jobset.metadata, list[Ran]()
+        named = Target(JOBS, meta.namespace, Selection(labels=f"{JOBSET_NAME}={meta.name}"))
+        async with self._alone:
+            async for page in self._client.pages(named):
+                owned = ((it, it.metadata.controller) for it in page.items)
+                found += [ran(it) for it, owner in owned if owner and owner.uid == meta.uid]
+        return found
 
     def _succeeded(self, job: TrainJob) -> Counter[str]:
         """Count the pods of a TrainJob that succeeded and are still there, by their Job's uid."""
@@ -63,10 +66,9 @@ class Anew:
         owners = (it.metadata.controller for it in pods if it.status.phase == "Succeeded")
         return Counter(it.uid for it in owners if it is not None)
 
-    async def _delete(self, job: Job) -> None:
-        key, uid = job.metadata.key, job.metadata.uid
+    async def _delete(self, job: Ran) -> None:
         try:
-            await self._client.delete(JOBS, key, Deletion(uid=uid))
+            await self._client.delete(JOBS, job.key, Deletion(uid=job.uid))
         except (NotFound, Conflict):
             return  # it is gone, or another one by now
-        self._log.info("job is made anew", job=str(key), succeeded=job.status.succeeded)
+        self._log.info("job is made anew", job=str(job.key), succeeded=job.succeeded)

@@ -7,46 +7,61 @@ other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from trainer_kai.api.job import Job
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import REPLICATED_JOB
 from trainer_kai.policy.units import outline
 
-__all__ = ["partly_done"]
+__all__ = ["Ran", "partly_done", "ran"]
 
 _COMPLETE: Final = "Complete"
 
 
-def partly_done(
-    jobset: JobSet, scheduler_name: str, jobs: Iterable[Job], succeeded: Mapping[str, int]
-) -> Iterator[Job]:
-    """Yield the Jobs to make anew; *succeeded* counts pods that are there, by the Job's uid."""
-    known = [*jobs]
-    for unit in outline(jobset, scheduler_name).units:
-        names = {member.name for member in unit.members}
-        of_unit = [job for job in known if job.metadata.labels.get(REPLICATED_JOB) in names]
-        done = {it.metadata.uid: _done(it, succeeded) for it in of_unit}
-        over = sum(_is_over(job, done[job.metadata.uid]) for job in of_unit)
-        if over < sum(member.replicas for member in unit.members):
-            yield from (job for job in of_unit if done[job.metadata.uid] and _is_one_round(job))
+class Ran(NamedTuple):
+    """How far a Job is: what is kept of it, for its template may be large."""
+
+    key: Key
+    uid: str
+    replicated_job: str
+    succeeded: int
+    completions: int | None
+    is_complete: bool
+    is_one_round: bool  # all of its pods run at once
 
 
-def _done(job: Job, succeeded: Mapping[str, int]) -> int:
-    """Count the ranks that are done; a pod of which the Job does not know yet is one."""
-    return max(job.status.succeeded, succeeded.get(job.metadata.uid, 0))
-
-
-def _is_over(job: Job, done: int) -> bool:
-    complete = (it for it in job.status.conditions if it.type == _COMPLETE)
-    completions = job.spec.completions
-    return any(it.status == "True" for it in complete) or (
-        completions is not None and done >= completions
+def ran(job: Job) -> Ran:
+    """Return how far a Job is."""
+    completions, parallelism = job.spec.completions, job.spec.parallelism
+    at_once = 1 if parallelism is None else parallelism
+    return Ran(
+        key=job.metadata.key,
+        uid=job.metadata.uid,
+        replicated_job=job.metadata.labels.get(REPLICATED_JOB, ""),
+        succeeded=job.status.succeeded,
+        completions=completions,
+        is_complete=any(
+            it.type == _COMPLETE and it.status == "True" for it in job.status.conditions
+        ),
+        is_one_round=completions is not None and completions <= at_once,
     )
 
 
-def _is_one_round(job: Job) -> bool:
-    """Say whether all pods of a Job run at once."""
-    completions, parallelism = job.spec.completions, job.spec.parallelism
-    return completions is not None and completions <= (1 if parallelism is None else parallelism)
+def partly_done(
+    jobset: JobSet, scheduler_name: str, jobs: Iterable[Ran], succeeded: Mapping[str, int]
+) -> Iterator[Ran]:
+    """Yield the Jobs to make anew; *succeeded* counts pods that are there, by the Job's uid."""
+    known = [*jobs]
+    done = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
+    for unit in outline(jobset, scheduler_name).units:
+        names = {member.name for member in unit.members}
+        of_unit = [job for job in known if job.replicated_job in names]
+        over = sum(_is_over(job, done[job.uid]) for job in of_unit)
+        if over < sum(member.replicas for member in unit.members):
+            yield from (job for job in of_unit if done[job.uid] and job.is_one_round)
+
+
+def _is_over(job: Ran, done: int) -> bool:
+    return job.is_complete or (job.completions is not None and done >= job.completions)

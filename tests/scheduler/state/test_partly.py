@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.partly import partly_done
+from scheduler.state.partly import partly_done, ran
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.decode import encode as to_bytes
@@ -35,9 +35,9 @@ def anew(jobs: list[Any], found: list[Any], pods: dict[str, int] | None = None) 
     metadata = {"name": "j", "namespace": "ns", "uid": "u"}
     spec = {"replicatedJobs": jobs, "suspend": True}
     jobset = decode(JobSet, to_bytes({"metadata": metadata, "spec": spec}))
-    read = [decode(Job, to_bytes(it)) for it in found]
+    read = [ran(decode(Job, to_bytes(it))) for it in found]
     made = partly_done(jobset, "kai-scheduler", read, pods or {})
-    return sorted(it.metadata.name for it in made)
+    return sorted(it.uid for it in made)
 
 
 _STAGES = [replicated("a"), replicated("b", dependsOn=[{"name": "a", "status": "Complete"}])]
