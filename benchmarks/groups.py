@@ -159,6 +159,7 @@ def _lists(*, is_assigned: bool) -> dict[str, bytes]:
         "jobs": jobs,
         "pods": pods,
         "podgroups": [],
+        "priorityclasses": [],
     }
     return {
         kind: json.dumps({"metadata": {"resourceVersion": str(_FIRST)}, "items": items}).encode()

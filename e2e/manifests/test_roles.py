@@ -38,6 +38,7 @@ MAY: Final = [
     "podgrouper patch /pods in default",
     "podgrouper create scheduling.run.ai/podgroups in default",
     "podgrouper patch scheduling.run.ai/podgroups in default",
+    "podgrouper watch scheduling.k8s.io/priorityclasses",
     "podgrouper create coordination.k8s.io/leases in trainer-kai",
     "podgrouper patch coordination.k8s.io/leases in trainer-kai",
     "podgrouper create /events in default",

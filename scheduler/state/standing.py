@@ -11,11 +11,9 @@ from trainer_kai.api.names import PREEMPTIBILITY, PRIORITY_CLASS_NAME, QUEUE
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
 from trainer_kai.api.wishes import PREEMPTIBILITIES
-from trainer_kai.policy.classes import Choosable, Quotas, scopes_of
+from trainer_kai.policy.classes import PREEMPTIBLE_BELOW, Choosable, Quotas, scopes_of
 
 __all__ = ["QuotaScopes", "Standing", "Standings"]
-
-_PREEMPTIBLE_BELOW: Final = 100
 
 
 class Standing(NamedTuple):
@@ -104,7 +102,7 @@ class Standings:
     def _standing(self, queue: str, name: str, wish: str, refusal: str | None) -> Standing:
         """Let a class that was refused count for nothing: what runs with it gains nothing."""
         priority = self._classes.default if refusal else self._classes.value(name)
-        is_preemptible = priority < _PREEMPTIBLE_BELOW
+        is_preemptible = priority < PREEMPTIBLE_BELOW
         if wish in PREEMPTIBILITIES:
             is_preemptible = wish == PREEMPTIBILITIES[0]
         return Standing(queue, priority, is_preemptible, refusal or "")

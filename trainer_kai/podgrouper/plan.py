@@ -2,6 +2,7 @@
 
 The answer follows from what is there and from nothing else, so asking twice is asking once. While a
 JobSet is suspended nothing is written: its queue may still change, and its groups ask for nothing.
+While a pod of it is on a node, its groups change only so that they are easier to evict.
 Nor is it for a JobSet whose TrainJob does not exist: marks and owners are what an author wrote.
 """
 
@@ -25,6 +26,8 @@ from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
 from trainer_kai.podgrouper.roster import Seen
 from trainer_kai.podgrouper.seen import Group, paths_in
 from trainer_kai.policy.census import census
+from trainer_kai.policy.classes import Choosable
+from trainer_kai.policy.easing import Eased, eased
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.groups import Fields, Rules, group_of_unit, groups
 from trainer_kai.policy.names import leaf_name
@@ -41,6 +44,8 @@ class Known(NamedTuple):
     groups: Mapping[Key, Group]
     undefined: AbstractSet[str] = frozenset()  # fields of a group's spec that KAI's CRD lacks
     has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
+    is_running: bool = False  # a pod of a group is on a node, and not over
+    classes: Choosable = Choosable({})
 
 
 class Assign(NamedTuple):
@@ -57,6 +62,7 @@ class Plan(NamedTuple):
     assign: tuple[Assign, ...] = ()
     is_first: bool = False
     outline: Outline = Outline(())
+    kept: tuple[Finding, ...] = ()  # what the JobSet asks for in vain while its pods run
 
 
 def is_ours(jobset: JobSet) -> bool:
@@ -85,13 +91,13 @@ def plan(jobset: JobSet, known: Known, members: Iterable[Seen], rules: Rules) ->
         return Plan(outline=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
         wanted = [_not_raised(fields, known.groups) for fields in wanted]
-    apply = tuple(
-        fields
-        for unit, fields in zip(whole.units, wanted, strict=True)
-        if unit in marked.units and _differs(fields, known)
-    )
+    pairs = zip(whole.units, wanted, strict=True)
+    found = [_eased(fields, known, rules) for unit, fields in pairs if unit in marked.units]
+    apply = tuple(it.fields for it in found if _differs(it.fields, known))
     assign = (_assigned(jobset, pod, marked, rules) for pod in pods if not pod.group)
-    return Plan(apply, tuple(filter(None, assign)), bool(apply) and not known.groups, marked)
+    kept = tuple(dict.fromkeys(finding for it in found for finding in it.kept))
+    is_first = bool(apply) and not known.groups
+    return Plan(apply, tuple(filter(None, assign)), is_first, marked, kept)
 
 
 def _wishes(jobset: JobSet) -> Iterator[Finding]:
@@ -112,6 +118,14 @@ def _not_raised(fields: Fields, groups: Mapping[Key, Group]) -> Fields:
         return fields
     lowest = min(there, fields["spec"]["minMember"])
     return {**fields, "spec": {**fields["spec"], "minMember": lowest}}
+
+
+def _eased(fields: Fields, known: Known, rules: Rules) -> Eased:
+    """Leave what is there where pods run and the change would make them harder to evict."""
+    there = known.groups.get(_key(fields))
+    if there is None or not known.is_running:
+        return Eased(fields)
+    return eased(fields, there.metadata["labels"], there.spec, known.classes, rules.mode)
 
 
 def _is_marked(jobset: JobSet, unit: Unit) -> bool:

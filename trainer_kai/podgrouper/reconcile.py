@@ -16,8 +16,9 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object, PartialObject
 from trainer_kai.api.names import GANG, JOBSET_UID, MEMBERS, POD_GROUP, QUEUE, STAGE
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.api.resources import JOBS, JOBSETS, PODS, PRIORITY_CLASSES, TRAINJOBS
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Conflict, NotFound
@@ -59,9 +60,10 @@ class Podgrouper:
         self._roster = Roster(counts=rules.mode == "external")
         self._undefined: frozenset[str] = frozenset()
         self._warned: dict[Key, str] = {}  # of which JobSet it was said that it never runs
+        self._kept: dict[Key, str] = {}  # what of which JobSet was said not to count yet
         self._applying: dict[Key, bool] = {}  # no: it was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while we lead
-        self._unsynced = 5
+        self._unsynced = 6
         self._synced = asyncio.Event()
 
     def follow(self, run: Runner, client: Client, seen: Observed, health: Health) -> None:
@@ -82,6 +84,7 @@ class Podgrouper:
                 self._trainjob,
             ),
             ("pods", Watch(client, Target(PODS, selection=ours), seen), self._pod),
+            ("priorityclasses", Watch(client, Target(PRIORITY_CLASSES), seen), self._class),
         ]
         for name, watch, tell in watches:
             health.needs(f"{name} followed", watch.missing)
@@ -113,9 +116,16 @@ class Podgrouper:
         if jobset is None:
             return None  # gone, and its groups go with it
         groups = self._roster.groups(jobset.metadata.uid)
-        known = Known(groups, self._undefined, self._roster.has_trainjob(jobset))
+        known = Known(
+            groups,
+            self._undefined,
+            self._roster.has_trainjob(jobset),
+            self._roster.is_running(jobset.metadata.uid),
+            self._roster.classes,
+        )
         steps = plan(jobset, known, self._roster.members(jobset), self._rules)
         self._warn(jobset, steps)
+        self._tell_kept(jobset, steps)
         before = self._queues(jobset)
         try:
             for fields in steps.apply:
@@ -173,6 +183,17 @@ class Podgrouper:
                 reason = "CannotRun" if finding.blocks else "Noted"
                 self._recorder.post(_regarding(jobset), reason, str(finding), "Warning")
 
+    def _tell_kept(self, jobset: JobSet, steps: Plan) -> None:
+        """Say what does not count while pods run; once, until it is something else."""
+        key, message = jobset.metadata.key, "; ".join(map(str, steps.kept))
+        if message == self._kept.get(key, ""):
+            return
+        if message:
+            self._kept[key] = message
+            self._recorder.post(_regarding(jobset), "NotWhileRunning", message, "Warning")
+        else:
+            del self._kept[key]
+
     def _once_synced(self) -> Callable[[], None]:
         told = False
 
@@ -189,6 +210,7 @@ class Podgrouper:
     def _jobset(self, change: Change[JobSet]) -> None:
         if change.what is What.DELETED:
             self._warned.pop(change.key, None)
+            self._kept.pop(change.key, None)
         self._look(self._roster.jobset_changed(change.key, _present(change)))
 
     def _group(self, change: Change[Any]) -> None:
@@ -209,6 +231,9 @@ class Podgrouper:
 
     def _pod(self, change: Change[Pod]) -> None:
         self._look(self._roster.pod_changed(change.key, _present(change)))
+
+    def _class(self, change: Change[PriorityClass]) -> None:
+        self._roster.class_changed(change.key.name, _present(change))
 
     def _look(self, key: Key | None) -> None:
         if key is not None and self._queue is not None:

@@ -1,4 +1,4 @@
-"""What is known of the cluster: TrainJobs, JobSets, their groups, their Jobs, and pods.
+"""What is known of the cluster: TrainJobs, JobSets, their groups, their Jobs, pods, and classes.
 
 Changes come in, in any order; what goes out is which JobSet is to be looked at again. A pod belongs
 to a JobSet only if its controller is a Job whose controller is that JobSet, and if the Job takes it
@@ -7,8 +7,11 @@ they keep account. Owners and labels can be written by anybody who may make pods
 these has made a pod of that Job, which the Job counts, and ends, like any other.
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
@@ -22,11 +25,15 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.owners import namesake_owner
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.resources import JOBS, JOBSETS
 from trainer_kai.podgrouper.seen import Group, WatchedGroup, group_of
 from trainer_kai.policy.census import Sighting, sight
+from trainer_kai.policy.classes import Choosable
 
 __all__ = ["Roster", "Seen"]
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Seen(NamedTuple):
@@ -55,6 +62,10 @@ class Roster:
         self._uid_of_job: dict[Key, str] = {}
         self._pods: dict[Key, dict[Key, Seen]] = {}  # by the JobSet they name
         self._named_by: dict[Key, Key] = {}
+        self._group_of: dict[Key, Key] = {}  # of pods on nodes, as they name it
+        self._running: Counter[Key] = Counter()  # how many of them each group has
+        self._classes: dict[str, PriorityClass] = {}  # names and values
+        self.classes = Choosable({})
 
     def groups(self, uid: str) -> dict[Key, Group]:
         """Return the groups of a JobSet."""
@@ -65,6 +76,13 @@ class Roster:
         for pod in self._pods.get(jobset.metadata.key, {}).values():
             if self._jobset_of_job.get(pod.job_uid) == jobset.metadata.uid:
                 yield pod
+
+    def is_running(self, uid: str) -> bool:
+        """Say whether a pod of a JobSet's groups is on a node, and neither over nor going.
+
+        It is the groups of all its units that count: they are evicted together.
+        """
+        return any(self._running[key] for key in self.groups(uid))
 
     def has_trainjob(self, jobset: JobSet) -> bool:
         """Say whether the TrainJob that a JobSet names as its controller exists, with that uid."""
@@ -135,8 +153,34 @@ class Roster:
         jobset = Key(key.namespace, controller.name)
         return jobset if is_new and self._pods.get(jobset) else None
 
+    def class_changed(self, name: str, found: PriorityClass | None) -> None:
+        """Take note of a PriorityClass."""
+        if found is None:
+            self._classes.pop(name, None)
+        else:
+            self._classes[name] = replace(found, metadata=Meta(name=name))
+        self.classes = Choosable(self._classes)
+
     def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
-        """Take note of a pod."""
+        """Take note of a pod; return the JobSet that is to be looked at for it."""
+        freed = self._run(key, pod)
+        return self._follow(key, pod) or freed
+
+    def _run(self, key: Key, pod: Pod | None) -> Key | None:
+        """Take note of whether a pod is on a node; return whose last one is so no more."""
+        before, group = self._group_of.pop(key, None), _runs_in(pod)
+        if group is not None:
+            self._group_of[key] = group
+            self._running[group] += 1
+        if before is None:
+            return None
+        self._running[before] -= 1
+        if self._running[before]:
+            return None
+        del self._running[before]
+        return self._owner_of_group.get(before, ("", None))[1]
+
+    def _follow(self, key: Key, pod: Pod | None) -> Key | None:
         named = self._named_by.pop(key, None)
         before = self._pods.get(named, {}).pop(key, None) if named else None
         if named and not self._pods.get(named):
@@ -153,6 +197,14 @@ class Roster:
 def _trainjob_key(jobset: JobSet | None) -> Key | None:
     owner = namesake_owner(jobset.metadata) if jobset else None
     return Key(jobset.metadata.namespace, owner.name) if jobset and owner else None
+
+
+def _runs_in(pod: Pod | None) -> Key | None:
+    """Return the group that a pod names which is on a node."""
+    if pod is None or not pod.spec.node_name or pod.metadata.deletion_timestamp:
+        return None
+    name = pod.metadata.annotations.get(POD_GROUP)
+    return Key(pod.metadata.namespace, name) if name and pod.status.phase not in _OVER else None
 
 
 def _see(pod: Pod) -> Seen | None:
@@ -174,7 +226,7 @@ def _see(pod: Pod) -> Seen | None:
 def _is_taken_by_its_job(pod: Pod, controller: OwnerReference) -> bool:
     if (controller.api_version, controller.kind) != (JOBS.api_version, JOBS.kind):
         return False
-    is_over = pod.status.phase in {"Succeeded", "Failed"} or pod.metadata.deletion_timestamp
+    is_over = pod.status.phase in _OVER or pod.metadata.deletion_timestamp
     is_tracked = JOB_TRACKING in pod.metadata.finalizers or is_over
     return bool(is_tracked) and pod.metadata.labels.get(CONTROLLER_UID) == controller.uid
 

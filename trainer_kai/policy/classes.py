@@ -14,12 +14,21 @@ from typing import Final, TypeAlias
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
 
-__all__ = ["OF_SYSTEM", "UNCHOSEN", "Choosable", "Quotas", "default_priority", "scopes_of"]
+__all__ = [
+    "OF_SYSTEM",
+    "PREEMPTIBLE_BELOW",
+    "UNCHOSEN",
+    "Choosable",
+    "Quotas",
+    "default_priority",
+    "scopes_of",
+]
 
 Quotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
 
 UNCHOSEN: Final = "train"  # the class of a PodGroup for which nothing else is named, as in KAI
 OF_SYSTEM: Final = "system-"  # no other class may be called so
+PREEMPTIBLE_BELOW: Final = 100  # of a PodGroup that does not say itself whether it can be preempted
 
 _WITHOUT_CLASS: Final = 50
 _BOUND: Final = 10**9  # from here on they are the system's, and of our own processes

@@ -37,7 +37,7 @@ class Cluster:
     """An API server that has some objects, and writes down what is asked of it."""
 
     def __init__(self, *refusals: Answer) -> None:
-        kinds = ("jobsets", "jobs", "pods", "podgroups")
+        kinds = ("jobsets", "jobs", "pods", "podgroups", "priorityclasses")
         self.lists: dict[str, list[Any]] = {"trainjobs": [trainjob()], **{it: [] for it in kinds}}
         self.writes: list[tuple[Request, Any]] = []
         self.news = asyncio.Event()

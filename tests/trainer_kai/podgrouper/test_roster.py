@@ -1,14 +1,15 @@
 """The roster: changes in, which JobSet to look at out, and nothing kept for the dead."""
 
-from tests.support.jobsets import admitted, pod, recorded
+from tests.support.jobsets import UID, admitted, pod, recorded
 from tests.trainer_kai.podgrouper.rosters import BUNDLED, applied, job_of, known, trainjob_of
 from tests.trainer_kai.podgrouper.test_plan import NAME, carry_out, look
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.priority import PriorityClass
 from trainer_kai.podgrouper.roster import Roster
 
 JOB = Key("default", "job")
 GROUP = Key("default", NAME)
-POD = Key("default", "a")
+POD, BOUND = Key("default", "a"), Key("default", "b")
 
 
 def test_a_pod_that_came_before_its_job_is_looked_at_when_the_job_is_known() -> None:
@@ -85,14 +86,35 @@ def test_an_event_from_before_our_own_write_does_not_undo_it() -> None:
     assert look(roster).apply
 
 
+def test_only_pods_on_nodes_keep_a_group_as_it_is() -> None:
+    """Who is over or going does not; the last one that leaves has its JobSet looked at."""
+    roster = known(admitted(recorded("torch-distributed")))
+    carry_out(roster)
+    on = {"group": NAME, "node": "n", "phase": "Running"}
+    for told in ({**on, "node": ""}, {**on, "phase": "Failed"}, {**on, "going": True}):
+        assert roster.pod_changed(POD, pod("a", "node", **told)) is None
+        assert not roster.is_running(UID)
+    for key in (POD, BOUND):
+        assert roster.pod_changed(key, pod(key.name, "node", **on)) is None
+    assert roster.is_running(UID)
+    assert roster.pod_changed(POD, pod("a", "node", **{**on, "phase": "Succeeded"})) is None
+    assert roster.is_running(UID)
+    assert roster.pod_changed(BOUND, None) == JOB
+    assert not roster.is_running(UID)
+
+
 def test_nothing_is_kept_of_what_is_gone() -> None:
     """A controller that runs for a year knows what there is, and no more."""
     ours = admitted(recorded("deepspeed-distributed"))
     roster = known(ours, counts=True)
     carry_out(roster, BUNDLED)
     roster.pod_changed(POD, pod("a", "node"))
+    roster.pod_changed(BOUND, pod("b", "node", group=NAME, node="n", phase="Running"))
+    roster.class_changed("train", PriorityClass(metadata=Meta(name="train"), value=50))
 
     roster.pod_changed(POD, None)
+    roster.pod_changed(BOUND, None)
+    roster.class_changed("train", None)
     for job in ours.spec.replicated_jobs:
         roster.job_changed(job_of(ours, job.name)[0], None)
     roster.group_gone(GROUP, f"uid-{NAME}")
@@ -100,5 +122,5 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
     roster.trainjob_changed(trainjob_of(ours)[0], None)
 
     kept = {name: value for name, value in vars(roster).items() if isinstance(value, dict)}
-    assert len(kept) == 9
+    assert len(kept) == 12
     assert not any(kept.values())
