@@ -214,6 +214,9 @@ class Settings(_Model):
     default_queue: _Name = DEFAULT_QUEUE
     """The queue of a workload for which nothing else names one."""
 
+    kueue: bool = False
+    """Whether Kueue runs here, and suspends and resumes the TrainJobs that have its label."""
+
     log: Log = Log()
     health: Health = Health()
 

@@ -151,7 +151,9 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     health.needs("certificate trusted", keeper.not_trusted)
     health.needs("certificate valid", keeper.not_valid)
     await keeper.begin()
-    rules = Rules(settings.mode, settings.scheduler_name, settings.default_queue)
+    rules = Rules(
+        settings.mode, settings.scheduler_name, settings.default_queue, kueue=settings.kueue
+    )
     desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
     strictness = _strictness(settings, rules)
     judge = Judge(cache, strictness, elsewhere(client), clock, basis.metrics, log)

@@ -15,7 +15,7 @@ import msgspec
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, QUEUE, TRAINJOB_CONTROLLER
+from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, KUEUE_QUEUE, QUEUE, TRAINJOB_CONTROLLER
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.runtime import Named
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
@@ -122,6 +122,10 @@ class Judged(NamedTuple):
     missing: str = ""  # a queue that it is refused for, as far as we have heard
 
 
+_NO_KUEUE: Final = (
+    "this site does not run Kueue (setting kueue), so the label keeps nothing: the TrainJob is "
+    "evicted like any other when a queue takes back its quota. Leave the label out"
+)
 _UNJUDGED: Final = Judged(NOTHING)
 
 
@@ -148,9 +152,8 @@ def judge_trainjob(case: Submitted, known: Known, rules: Rules) -> Judged:
     if known.runtime is not None and not _is_ours(now, rules):
         return _UNJUDGED
     before = _resolved(case.old, known, rules) if case.old else None
-    verdict = (
-        _contradictory(case, now, before, rules).beside(_late(case)).beside(_misunderstood(case))
-    )
+    verdict = _contradictory(case, now, before, rules).beside(_late(case))
+    verdict = verdict.beside(_misunderstood(case, rules))
     if not case.may_change_queue:
         return Judged(verdict)
     is_unsure = known.runtime is None and case.may_hide_queue
@@ -262,13 +265,15 @@ def _late_faults(old: _Spec, new: _Spec) -> Iterator[FieldError]:
             yield FieldError(f"spec.{name}", message)
 
 
-def _misunderstood(case: Submitted) -> Verdict:
+def _misunderstood(case: Submitted, rules: Rules) -> Verdict:
     """Warn of what labels and annotations ask for that cannot be meant, or that nobody reads."""
-    had = set(_wishes(case.old.metadata)) if case.old else set()
-    return warned(*(fault for fault in _wishes(case.job.metadata) if fault not in had))
+    had = set(_wishes(case.old.metadata, rules)) if case.old else set()
+    return warned(*(fault for fault in _wishes(case.job.metadata, rules) if fault not in had))
 
 
-def _wishes(meta: Meta) -> Iterator[FieldError]:
+def _wishes(meta: Meta, rules: Rules) -> Iterator[FieldError]:
+    if KUEUE_QUEUE in meta.labels and not rules.kueue:
+        yield FieldError(f"metadata.labels[{KUEUE_QUEUE}]", _NO_KUEUE)
     labels = {name: meta.labels[name] for name in READ.labels if name in meta.labels}
     labels.pop(QUEUE, None)  # that is a rule of its own
     wishes = (name for name in READ.annotations if name in meta.annotations)

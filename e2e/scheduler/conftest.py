@@ -27,6 +27,7 @@ _LASTING: Final = {  # a Lease as it is shipped: nobody here waits for another l
     f"TRAINER_KAI_LEADER_{name.upper()}": str(Leader.model_fields[name].default)
     for name in ("lease_s", "renew_deadline_s", "retry_s", "write_s")
 }
+_WITH_KUEUE: Final = {"TRAINER_KAI_KUEUE": "true"}
 _CHECKED: Final = {"TRAINER_KAI_DEBUG_CHECK_S": "0.5"}  # a false memory ends the scheduler
 
 
@@ -136,7 +137,8 @@ async def teams(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
     """Return a chain with one node of eight GPUs, of which a team owns all, and one none."""
-    async with house_on("test-teams", tmp_path_factory.mktemp("teams"), 1, 8) as shared:
+    folder = tmp_path_factory.mktemp("teams")
+    async with house_on("test-teams", folder, 1, 8, _WITH_KUEUE) as shared:
         await make_queue(shared.cluster, "owner", 8)
         await make_queue(shared.cluster, "borrower", 0)
         yield shared

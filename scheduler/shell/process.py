@@ -153,6 +153,7 @@ def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:
             max_termination_grace_s=int(settings.max_termination_grace_s),
             priority_classes=frozenset(listed(settings.priority_classes)),
             moves_unasked=False,
+            kueue=settings.kueue,
             needs_permission=settings.queue_permission == "enforce",
         )
 

@@ -171,7 +171,7 @@ class Suspender:
             return _GONE
         if job.spec.suspend:
             return self._goes_on(job)
-        return refusal(job) or await self._suspend(job, "", is_dry=True)
+        return refusal(job, kueue=self._live.kueue) or await self._suspend(job, "", is_dry=True)
 
     async def suspend(self, one: Departure, whom: Owner) -> str | None:
         """Suspend this very TrainJob; return why that is not possible, or None."""

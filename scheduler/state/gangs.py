@@ -18,7 +18,7 @@ from scheduler.state.kins import grown
 from scheduler.state.links import Links
 from scheduler.state.reserved import Held, coming_back
 from scheduler.state.roll import Roll
-from scheduler.state.stays import runs_again, trainjob_key
+from scheduler.state.stays import runs_again, trainjob_key, trainjob_of
 from scheduler.state.terms import Terms
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
@@ -197,8 +197,7 @@ class Gangs:
 
     def _origin(self, group: PodGroup | None) -> Origin:
         jobset = self._jobset_of(group)
-        key = trainjob_key(jobset)
-        job = self._cluster.trainjobs.get(key) if key else None
+        job = trainjob_of(jobset, self._cluster.trainjobs)
         is_over = jobset is not None and bool(jobset.status.terminal_state)
         goes_on = runs_again(job, group) and not is_over if job and group else None
         return Origin(self._now, jobset, goes_on)

@@ -9,7 +9,7 @@ from scheduler.state.moved import with_holds
 from scheduler.state.orders import UnitOrders
 from scheduler.state.reserved import read_reserved
 from scheduler.state.roll import going_until
-from scheduler.state.stays import trainjob_key
+from scheduler.state.stays import trainjob_of
 from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
@@ -112,8 +112,7 @@ class Leaving:
             jobset = self._cluster.jobsets.get(Key(group.namespace, owner.name))
             if jobset is None or jobset.metadata.uid != owner.uid:
                 return Owner(Key(group.namespace, ""), "")
-            key, above = trainjob_key(jobset), jobset.metadata.controller
-            job = self._cluster.trainjobs.get(key) if key else None
-            if job is not None and above is not None and job.metadata.uid == above.uid:
-                return Owner(job.metadata.key, above.uid)
+            job = trainjob_of(jobset, self._cluster.trainjobs)
+            if job is not None:
+                return Owner(job.metadata.key, job.metadata.uid)
         return None

@@ -61,6 +61,7 @@ class Live:
         self._terms: Final = terms
         self.scheduler_name: Final = terms().scheduler_name
         self.default_queue: Final = terms().default_queue
+        self.kueue: Final = terms().kueue
         self._pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
         self._groups: Final[dict[Key, PodGroup]] = {}
         self._moved: set[Key] = set()
@@ -310,7 +311,8 @@ class Live:
             self._tell_of_record(key)
         for it in groups:
             self._follow(it, was=_is_held(before, it), is_now=_is_held(now, it))
-        return NOTHING if _says(before, groups) == _says(now, groups) else ANY
+        told = [_says(it, groups, kueue=self.kueue) for it in (before, now)]
+        return NOTHING if told[0] == told[1] else ANY
 
     def _of_record(self, before: PodGroup | None, now: PodGroup | None) -> None:
         """Take note of what a group says of an eviction, if that is another thing than before."""
@@ -440,6 +442,7 @@ def _is_held(job: TrainJob | None, group: PodGroup | None) -> bool:
     return job is not None and group is not None and is_held(job, group)
 
 
-def _says(job: TrainJob | None, groups: Iterable[PodGroup]) -> object:
+def _says(job: TrainJob | None, groups: Iterable[PodGroup], *, kueue: bool) -> object:
     """Return what of a TrainJob a plan can tell apart; one that is gone keeps nothing back."""
-    return job and refusal(job), [job is None or runs_again(job, it) for it in groups]
+    again = [job is None or runs_again(job, it) for it in groups]
+    return job and refusal(job, kueue=kueue), again

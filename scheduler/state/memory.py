@@ -75,7 +75,7 @@ class Memory:
         self._gangs: Final = Gangs(cluster, self._roll, terms)
         self._holdings: Final = Holdings(self._roll, self._nodes)
         self._users: Final = Users(cluster, self._roll)
-        self._stays: Final = Stays(cluster.trainjobs, cluster.refused)
+        self._stays: Final = Stays(cluster.trainjobs, cluster.refused, kueue=terms.kueue)
         self._permits: Final = Permits(cluster.permits, are_needed=terms.needs_permission)
         self._pairs: Final = Pairs()
         self._units: Final = Units(terms)

@@ -1,6 +1,8 @@
 """What TrainJobs say of eviction: why they stay where they are, and when they saved their work.
 
-That one is evicted it does not say itself: its PodGroups do, which its user may not write.
+That one is evicted it does not say itself: its PodGroups do, which its user may not write. Trainer
+builds no JobSet for a TrainJob of another controller: the JobSet that names it was made by hand,
+nothing that is done to the TrainJob stops it, and it is evicted as one of no TrainJob.
 """
 
 from collections.abc import Mapping
@@ -17,9 +19,16 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.evicted import is_evicted
 
-__all__ = ["Stays", "is_copied", "is_held", "refusal", "runs_again", "trainjob_key"]
+__all__ = [
+    "Stays",
+    "is_copied",
+    "is_held",
+    "refusal",
+    "runs_again",
+    "trainjob_key",
+    "trainjob_of",
+]
 
-_NOBODY: Final = Key("", "")
 _MOVING: Final = "it is on its way to another place"
 _ENDING: Final = "some of its pods have succeeded, and would not run again"
 
@@ -27,17 +36,20 @@ _ENDING: Final = "some of its pods have succeeded, and would not run again"
 class Stays:
     """A TrainJob is suspended and resumed, or let alone."""
 
-    def __init__(self, trainjobs: Mapping[Key, TrainJob], refused: Mapping[Key, str]) -> None:
+    def __init__(
+        self, trainjobs: Mapping[Key, TrainJob], refused: Mapping[Key, str], *, kueue: bool
+    ) -> None:
         self._trainjobs: Final = trainjobs
         self._refused: Final = refused  # why it cannot be suspended, where that was tried
+        self._kueue: Final = kueue
 
     def knows(self, gang: Gang) -> bool:
         """Say whether a gang is of a TrainJob that is there."""
-        return trainjob_key(gang.jobset) in self._trainjobs
+        return trainjob_of(gang.jobset, self._trainjobs) is not None
 
     def saved(self, gang: Gang) -> int:
         """Return when a gang says it saved its work last, in seconds since 1970; 0 is never."""
-        job = self._trainjobs.get(trainjob_key(gang.jobset) or _NOBODY)
+        job = trainjob_of(gang.jobset, self._trainjobs)
         text = job.metadata.annotations.get(LAST_CHECKPOINT, "") if job else ""
         return max(epoch_s(text) or 0, 0)
 
@@ -48,20 +60,15 @@ class Stays:
             return _ENDING
         if gang.is_awaited:
             return _MOVING
-        key = trainjob_key(gang.jobset)
-        if key is None:
+        job = trainjob_of(gang.jobset, self._trainjobs)
+        if job is None:
             return ""
-        job = self._trainjobs.get(key)
-        return (refusal(job) if job else None) or self._refused.get(key, "")
+        return refusal(job, kueue=self._kueue) or self._refused.get(job.metadata.key, "")
 
 
-def refusal(job: TrainJob) -> str | None:
-    """Say why a TrainJob is nobody's victim, as far as it says so itself."""
-    if KUEUE_QUEUE in job.metadata.labels:
-        return "Kueue suspends and resumes it"
-    if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
-        return f"it is managed by {job.spec.managed_by}"
-    return None
+def refusal(job: TrainJob, *, kueue: bool) -> str | None:
+    """Say why a TrainJob is not evicted; its label counts where the site says that *kueue* runs."""
+    return "Kueue suspends and resumes it" if kueue and KUEUE_QUEUE in job.metadata.labels else None
 
 
 def runs_again(job: TrainJob, group: PodGroup) -> bool:
@@ -77,6 +84,15 @@ def is_held(job: TrainJob, group: PodGroup) -> bool:
 def is_copied(job: TrainJob) -> bool:
     """Say whether a suspended TrainJob carries a copy of a record: our own, or its user's words."""
     return job.spec.suspend and bool(job.metadata.annotations.get(EVICTED_BY))
+
+
+def trainjob_of(jobset: JobSet | None, trainjobs: Mapping[Key, TrainJob]) -> TrainJob | None:
+    """Return the very TrainJob that controls a JobSet, if Trainer builds JobSets for it."""
+    owner = namesake_owner(jobset.metadata) if jobset else None
+    job = trainjobs.get(jobset.metadata.key) if jobset and owner else None
+    if job is None or owner is None or job.metadata.uid != owner.uid:
+        return None
+    return job if job.spec.managed_by in {"", TRAINJOB_CONTROLLER} else None
 
 
 def trainjob_key(jobset: JobSet | None) -> Key | None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from scheduler.state.cluster import Cluster
 from scheduler.state.members import Members
-from scheduler.state.stays import is_copied, is_held, trainjob_key
+from scheduler.state.stays import is_copied, is_held, trainjob_of
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY
@@ -54,8 +54,7 @@ class Suspended:
 
     def trainjob_of(self, group: PodGroup) -> TrainJob | None:
         """Return the TrainJob that controls the JobSet of a PodGroup."""
-        key = trainjob_key(self.jobset_of(group))
-        return self._cluster.trainjobs.get(key) if key else None
+        return trainjob_of(self.jobset_of(group), self._cluster.trainjobs)
 
     def _told(self) -> Iterator[PodGroup]:
         groups = self._cluster.pod_groups.values()

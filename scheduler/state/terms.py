@@ -23,6 +23,7 @@ class Terms:
     staleness_grace_s: int = 60  # below zero: without end
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
     priority_classes: frozenset[str] = frozenset()  # that a label may choose; none named: all
+    kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
     needs_permission: bool = False  # whoever may use a queue is in the table of permits
     moves_unasked: bool = True  # whoever is not kept from it by his queue; else who is offered
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.webhook.objects import QUEUE, Obj, job
+from tests.webhook.objects import BUNDLED, QUEUE, Obj, job
 from tests.webhook.trainjobs import Given, judged, known, patch, runtime, said, submitted, the, tree
 from trainer_kai.policy.units import MOST_JOBS
 from webhook.validate_trainjob import Judged
@@ -233,6 +233,21 @@ def test_only_what_is_new_is_told() -> None:
     assert [it.partition(": ")[0] for it in warnings] == [
         "metadata.annotations[trainer-kai.dev/last-checkpoint]"
     ]
+
+
+KUEUE = {"kueue.x-k8s.io/queue-name": "lent"}
+
+
+def test_the_label_of_a_kueue_that_does_not_run_is_told_when_it_is_new() -> None:
+    """It keeps nothing, and its user hears of the setting; where Kueue runs nothing is said."""
+    there = BUNDLED._replace(kueue=True)
+
+    (told,) = said(judged(submitted(KUEUE)))[1]
+    assert told.startswith("metadata.labels[kueue.x-k8s.io/queue-name]: this site does not run")
+    assert "setting kueue" in told
+    assert said(judged(submitted(KUEUE), old=submitted()))[1] == [told]
+    assert said(judged(submitted(KUEUE), old=submitted(KUEUE)))[1] == []
+    assert said(judged(submitted(KUEUE), rules=there))[1] == []
 
 
 UNREADABLE = {**submitted(), "spec": {"runtimePatches": "none"}}

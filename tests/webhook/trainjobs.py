@@ -7,6 +7,7 @@ import msgspec
 
 from tests.webhook.objects import BUNDLED, Obj, request, review
 from trainer_kai.api.meta import Key, Meta
+from trainer_kai.policy.groups import Rules
 from webhook.cache import SlimRuntime, SlimRuntimeSpec, kept_runtime
 from webhook.queuetree import QueueTree
 from webhook.review import Answer
@@ -94,14 +95,16 @@ def known(of: Runtime | None = None, **others: Any) -> Known:
     )
 
 
-def judged(obj: Obj, beside: Known | None = None, old: Obj | None = None) -> Judged:
+def judged(
+    obj: Obj, beside: Known | None = None, old: Obj | None = None, rules: Rules = BUNDLED
+) -> Judged:
     """Return what is held against a TrainJob; nothing where the review is not ours."""
     case = read_trainjob(request(obj, TRAINJOB, old))
     if isinstance(case, Answer):
         return Judged(
             NOTHING if case.refusal is None else NOTHING._replace(refusals=(case.refusal,))
         )
-    return judge_trainjob(case, beside or known(), BUNDLED)
+    return judge_trainjob(case, beside or known(), rules)
 
 
 def said(found: Judged) -> tuple[list[str], list[str]]:

@@ -71,6 +71,7 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
     site = "as the processes of the site are told"
     parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
     parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
+    parser.add_argument("--kueue", action="store_true", help=f"Kueue runs there; {site}")
     parser.add_argument(
         "--staleness-grace-period",
         default="60s",
@@ -189,6 +190,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         default_queue=args.default_queue,
         victims=args.victims,
         moves=args.moves,
+        kueue=args.kueue,
     )
 
 

@@ -54,6 +54,7 @@ class Options:
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
     moves: Literal["any", "offered"] = "any"
+    kueue: bool = False
     stats: bool = False
 
 
@@ -114,6 +115,7 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
         max_termination_grace_s=options.max_termination_grace_s,
         staleness_grace_s=options.staleness_grace_s,
         moves_unasked=options.moves == "any",
+        kueue=options.kueue,
     )
     cluster = given.cluster
     unknown = in_no_file(cluster, site.scheduler_name)

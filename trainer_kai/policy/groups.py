@@ -51,6 +51,7 @@ class Rules(NamedTuple):
     mode: Mode
     scheduler_name: str
     default_queue: str
+    kueue: bool = False  # it runs here
 
 
 def groups(

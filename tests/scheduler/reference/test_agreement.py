@@ -14,7 +14,7 @@ from trainer_kai.cli.simulation import Options, simulate
 
 def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product; the time is the newest timestamp of the objects."""
-    return simulate(objects, Options(actions=("allocate",)))
+    return simulate(objects, Options(actions=("allocate",), kueue=True))
 
 
 _EXTREMES = ("1", "1Ei", "9999999999999999999", "1e30", "7Pi")

@@ -24,12 +24,12 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
         assert [*violations(snapshot, made)] == []
         return made
 
-    return simulate(objects, Options(actions=("allocate", *_THEN)), checked)
+    return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True), checked)
 
 
 def move(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product to move others only."""
-    return simulate(objects, Options(actions=("allocate", "consolidation")))
+    return simulate(objects, Options(actions=("allocate", "consolidation"), kueue=True))
 
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)

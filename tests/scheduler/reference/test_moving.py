@@ -56,7 +56,7 @@ def _gang(random: Random, name: str, pods: Sequence[tuple[int, str]]) -> list[di
 
 def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product."""
-    return simulate(objects, Options(actions=("allocate", *_THEN)))
+    return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True))
 
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)

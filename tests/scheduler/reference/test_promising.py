@@ -18,7 +18,7 @@ _DEFAULT: Final = 50  # the priority of who names no class
 
 def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product."""
-    return simulate(objects, Options(actions=("allocate", *_THEN)))
+    return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True))
 
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)

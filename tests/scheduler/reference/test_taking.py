@@ -16,7 +16,7 @@ _THEN: Final = ("reclaim", "preempt")
 
 def play(objects: Sequence[dict[str, Any]], victims: str = "kai") -> Mapping[str, Any]:
     """Ask the product."""
-    return simulate(objects, Options(actions=("allocate", *_THEN), victims=victims))
+    return simulate(objects, Options(actions=("allocate", *_THEN), victims=victims, kueue=True))
 
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)

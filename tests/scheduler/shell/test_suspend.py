@@ -145,16 +145,12 @@ async def test_a_copy_alone_resumes_what_our_manager_suspended(
     assert [it.get("spec", {}) for it in applied] == ([{}] if case.want else [])
 
 
-def test_who_is_nobodys_victim() -> None:
-    """Others suspend and resume these."""
-    kueue = job(_OURS)
-    kueue["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
-    managed = job(_OURS)
-    managed["spec"]["managedBy"] = "else.example/controller"
-    for given, words in (
-        (kueue, "Kueue"),
-        (managed, "else.example/controller"),
-        (job(_OURS), None),
-    ):
-        said = refusal(decode(TrainJob, to_bytes(given)))
-        assert (said is None) if words is None else words in (said or "")
+def test_kueue_keeps_its_own_where_it_runs() -> None:
+    """Elsewhere the label says nothing: any user may write it."""
+    kueues = job(_OURS)
+    kueues["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    read = decode(TrainJob, to_bytes(kueues))
+
+    assert refusal(read, kueue=True) == "Kueue suspends and resumes it"
+    assert refusal(read, kueue=False) is None
+    assert refusal(decode(TrainJob, to_bytes(job(_OURS))), kueue=True) is None

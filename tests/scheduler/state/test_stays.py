@@ -65,7 +65,8 @@ STAYS: list[Case[tuple[str, dict[str, Any] | None], str]] = [
     Case("an ordinary one goes", ("TrainJob", trainjob()), ""),
     Case("Trainer's own name goes", ("TrainJob", trainjob(**_OURS)), ""),
     Case("Kueue's", ("TrainJob", trainjob(_KUEUE)), _BY_KUEUE),
-    Case("somebody else's", ("TrainJob", trainjob(managedBy="x/y")), "it is managed by x/y"),
+    Case("another controller's", ("TrainJob", trainjob({**_KUEUE}, managedBy="x/y")), ""),
+    Case("another uid", ("TrainJob", trainjob({**_KUEUE, "uid": "s"})), ""),
     Case("no TrainJob is known", ("TrainJob", None), ""),
     Case("another kind owns it", ("Other", trainjob(_KUEUE)), ""),
 ]
@@ -75,9 +76,16 @@ STAYS: list[Case[tuple[str, dict[str, Any] | None], str]] = [
 def test_what_a_trainjob_says(case: Case[tuple[str, dict[str, Any] | None], str]) -> None:
     """It is found by way of its JobSet."""
     kind, job = case.given
-    found = encoded(*running(jobset(kind), *([job] if job else [])))
+    found = encoded(*running(jobset(kind), *([job] if job else [])), kueue=True)
 
     assert unit_of(found, "g").stays == case.want
+
+
+def test_where_kueue_does_not_run_its_label_says_nothing() -> None:
+    """Its user may write it."""
+    found = encoded(*running(jobset(), trainjob(_KUEUE)))
+
+    assert unit_of(found, "g").stays == ""
 
 
 def test_of_others_it_is_nobodys_business() -> None:
@@ -89,6 +97,7 @@ def test_of_others_it_is_nobodys_business() -> None:
         jobset_pod("p", "g", node="a"),
         jobset(),
         trainjob(_KUEUE),
+        kueue=True,
     )
 
     assert unit_of(found, "g").stays == ""
@@ -129,7 +138,7 @@ class House:
     """What a scheduler knows that is told one thing after the other."""
 
     def __init__(self) -> None:
-        self.live = Live(lambda: Terms(now=NOW, default_queue="q"))
+        self.live = Live(lambda: Terms(now=NOW, default_queue="q", kueue=True))
         for fields in running(jobset(), queue()):
             self.tell(fields)
 
@@ -170,8 +179,7 @@ def test_who_claims_hears_of_a_change() -> None:
     assert (house.tell(trainjob(_KUEUE)), house.stays) == (ANY, _BY_KUEUE)
     further = {**trainjob(_KUEUE), "status": {"conditions": [{"type": "Complete"}]}}
     assert (house.tell(further), house.stays) == (NOTHING, _BY_KUEUE)
-    assert (house.tell(trainjob(managedBy="x")), house.stays) == (ANY, "it is managed by x")
-    assert (house.tell(trainjob(), is_gone=True), house.stays) == (ANY, "")
+    assert (house.tell(trainjob(_KUEUE), is_gone=True), house.stays) == (ANY, "")
 
 
 def test_what_cannot_be_suspended_stays() -> None:

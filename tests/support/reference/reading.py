@@ -50,15 +50,15 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
         total=_total(machines, pods),
         now=at,
     )
-    foreign = [job for job in by_kind.get("TrainJob", ()) if _is_foreign(job)]
-    names = {_name(job) for job in foreign}
+    trainers = [job for job in by_kind.get("TrainJob", ()) if _is_trainers(job)]
+    names = {_name(job) for job in trainers if _is_kueues(job)}
     for group in by_kind.get("PodGroup", ()):
         meta = group["metadata"]
         owners = {(meta["namespace"], one["name"]) for one in meta.get("ownerReferences", ())}
         for unit in cluster.units:
             if unit.uid == meta["uid"]:
                 unit.stays = bool(owners & names)
-                own = [job for job in by_kind.get("TrainJob", ()) if _name(job) in owners]
+                own = [job for job in trainers if _name(job) in owners]
                 unit.saved = "".join(saved(job) for job in own)
     # What exists later may be put on nodes too, and others must see it there.
     cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
@@ -71,11 +71,14 @@ def _name(one: Obj) -> tuple[str, str]:
     return one["metadata"]["namespace"], one["metadata"]["name"]
 
 
-def _is_foreign(job: Obj) -> bool:
-    """Say whether somebody else suspends and resumes a TrainJob; JobSets are called like theirs."""
-    ours = ("", "trainer.kubeflow.org/trainjob-controller")
-    is_kueues = "kueue.x-k8s.io/queue-name" in job["metadata"].get("labels", {})
-    return is_kueues or job["spec"].get("managedBy", "") not in ours
+def _is_trainers(job: Obj) -> bool:
+    """Say whether Trainer builds the JobSet of a TrainJob; else that is of no TrainJob."""
+    return job["spec"].get("managedBy", "") in ("", "trainer.kubeflow.org/trainjob-controller")
+
+
+def _is_kueues(job: Obj) -> bool:
+    """Say whether Kueue, which runs here, suspends and resumes a TrainJob."""
+    return "kueue.x-k8s.io/queue-name" in job["metadata"].get("labels", {})
 
 
 def _machine(node: Obj) -> Machine:

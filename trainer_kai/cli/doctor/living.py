@@ -21,7 +21,13 @@ from trainer_kai.cli.doctor.finding import (
     warning,
 )
 from trainer_kai.cli.doctor.rights import SCHEDULER
-from trainer_kai.cli.doctor.settled import ELSEWHERE, containers_of, rivals_of, settings_of
+from trainer_kai.cli.doctor.settled import (
+    ELSEWHERE,
+    containers_of,
+    rivals_of,
+    settings_of,
+    told_webhook,
+)
 from trainer_kai.cli.doctor.tried import POLICY, has_kai, mode_of
 from trainer_kai.policy.rivals import REMEDY, USUAL_S, good_for_s, held_by, ready_as
 
@@ -41,8 +47,10 @@ _SHARED: Final = {  # settings that all have to be told alike, and what they are
     "SCHEDULER_NAME": SCHEDULER_NAME,
     "DEFAULT_QUEUE": DEFAULT_QUEUE,
     "QUEUE_PERMISSION": "warn",
+    "KUEUE": "false",
 }
-_NOT_TOLD: Final = {"QUEUE_PERMISSION": _PODGROUPER}  # it has no such setting
+# It has no such setting, or does not go by it.
+_NOT_TOLD: Final = {"QUEUE_PERMISSION": _PODGROUPER, "KUEUE": _PODGROUPER}
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
 
@@ -155,11 +163,14 @@ def check_rivals(facts: Facts) -> Iterator[Finding]:
 def check_kueue(facts: Facts) -> Iterator[Finding]:
     """Say whether TrainJobs are managed by Kueue as well."""
     check, names = "Kueue", known(facts.kueues)
-    if names:
+    if not names:
+        yield ok(check, "it has no TrainJob")
+    elif told_webhook(facts, "KUEUE", "false").lower() == "false":
+        is_so = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which keeps nothing"
+        yield warning(check, is_so, "setting kueue, if Kueue runs here; else no such label")
+    else:
         right = f"one of the two: what carries {KUEUE_QUEUE} is admitted by Kueue and never evicted"
         yield warning(check, f"{listed(names, 3)} is in a queue of Kueue", f"{right} by us")
-    else:
-        yield ok(check, "it has no TrainJob")
 
 
 def check_clocks(facts: Facts) -> Iterator[Finding]:

@@ -65,6 +65,11 @@ ENFORCED = [
     deployment(SCHEDULER),
     deployment(WEBHOOK, TRAINER_KAI_QUEUE_PERMISSION="enforce"),
 ]
+WITH_KUEUE = [
+    deployment(GROUPER),
+    deployment(SCHEDULER, TRAINER_KAI_KUEUE="true"),
+    deployment(WEBHOOK, TRAINER_KAI_KUEUE="true"),
+]
 SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     Case(
         "one replica of two",
@@ -176,8 +181,13 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     ),
     Case(
         "TrainJobs of Kueue",
-        ("Kueue", facts(kueues=["a/b", "a/c"])),
+        ("Kueue", facts(kueues=["a/b", "a/c"], deployments=WITH_KUEUE)),
         ("warning", "a/b, a/c is in a queue of Kueue"),
+    ),
+    Case(
+        "TrainJobs with the label of a Kueue that does not run",
+        ("Kueue", facts(kueues=["a/b"])),
+        ("warning", "a/b has the label kueue.x-k8s.io/queue-name, which keeps nothing"),
     ),
     Case(
         "a clock that is far behind",

@@ -1,0 +1,82 @@
+"""What a tenant writes on a TrainJob that runs, and on its JobSet, to give nothing back."""
+
+import asyncio
+from typing import Final
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.resources import JOBSETS, TRAINJOBS, Obj, Resource
+from e2e.cluster.trainjobs import Submission
+from e2e.front.ours import QUEUE
+from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+from e2e.scheduler.teams import Job, events_of, has_failed, on_nodes, submit
+
+_ELSEWHERE: Final = "kueue.x-k8s.io/multikueue"
+_KUEUE: Final = "kueue.x-k8s.io/queue-name"
+_FOLLOWED_S: Final = 2.0  # until every process has seen a label
+
+
+async def test_a_relabelled_jobset_gives_back(arena: Arena) -> None:
+    """Not preemptible, of a class of 100 or more, and of Kueue: it is evicted, and lives."""
+    cluster = arena.house.cluster
+    await submit(cluster, TENANT, Job("keeper", TENANT, 16))
+    await arena.seen.until(on_nodes("keeper", 16), "the tenant borrows all GPUs", 60)
+    harder = {"kai.scheduler/preemptibility": "non-preemptible", "priorityClassName": "inference"}
+    await _relabel(arena, JOBSETS, "keeper", harder)
+    await _relabel(arena, TRAINJOBS, "keeper", {**harder, _KUEUE: "mine"})
+    await asyncio.sleep(_FOLLOWED_S)
+
+    await arena.claim(*VICTIMS)
+    await arena.unharmed(*VICTIMS)
+    assert not has_failed("keeper")(arena.seen.state)
+    assert not (await arena.tenant.get(TRAINJOBS, TENANT, "keeper"))["spec"].get("suspend")
+    told = await events_of(cluster, TENANT, "keeper")
+    for name in harder:
+        assert f"metadata.labels[{name}]" in told["NotWhileRunning"]
+
+
+async def test_a_jobset_that_trainer_did_not_build_gives_back(arena: Arena) -> None:
+    """Its TrainJob is another controller's, so nothing that is done to that stops the JobSet."""
+    given = Submission("apart", "torch-distributed", TENANT, 1, labels={QUEUE: TENANT}).trainjob()
+    given["spec"]["managedBy"] = _ELSEWHERE
+    job = await arena.tenant.request("POST", TRAINJOBS.path(TENANT), given)
+    await _until_made(arena, _jobset_of(job, 16))
+    await arena.seen.until(on_nodes("apart", 16), "the tenant borrows all GPUs", 60)
+
+    await arena.claim(*VICTIMS)
+    await arena.unharmed(*VICTIMS)
+
+
+async def _relabel(arena: Arena, resource: Resource, name: str, labels: Obj) -> None:
+    await arena.tenant.request(
+        "PATCH",
+        resource.path(TENANT, name),
+        {"metadata": {"labels": labels}},
+        content_type="application/merge-patch+json",
+    )
+
+
+async def _until_made(arena: Arena, jobset: Obj) -> None:
+    """Make the JobSet as soon as the webhook knows its TrainJob."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await arena.tenant.request("POST", JOBSETS.path(TENANT), jobset)
+            except ApiError:
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+def _jobset_of(job: Obj, pods: int) -> Obj:
+    """Return a JobSet that names a TrainJob as its controller."""
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "controller": True}
+    owner |= {key: job["metadata"][key] for key in ("name", "uid")}
+    container = {"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "metadata": {"namespace": TENANT, "name": owner["name"], "ownerReferences": [owner]},
+        "spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}]},
+    }
