@@ -182,6 +182,17 @@ def test_who_claims_hears_of_a_change() -> None:
     assert (house.tell(trainjob(_KUEUE), is_gone=True), house.stays) == (ANY, "")
 
 
+def test_only_what_trainer_stops_is_suspended() -> None:
+    """Pods of a JobSet that was made by hand for another controller's TrainJob are deleted."""
+    house, group = House(), Key("ns", "g")
+    house.tell(trainjob(managedBy="x/y"))
+    assert house.live.leaving.owner_of(group) is None
+    house.tell(trainjob())
+    assert house.live.leaving.owner_of(group) == (Key("ns", "j"), "t")
+    house.tell(trainjob({"uid": "other"}))
+    assert house.live.leaving.owner_of(group) is None
+
+
 def test_what_cannot_be_suspended_stays() -> None:
     """As long as that is so; of another one of its name nothing is known."""
     house, job = House(), Key("ns", "j")
