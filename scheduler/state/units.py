@@ -242,7 +242,8 @@ def _are_told_apart(gang: Gang, name: str, minimum: int) -> bool:
     if len(gang.minima) > 1:
         return True
     is_flat = gang.group is None or not gang.group.spec.sub_groups
-    return gang.of(name, THERE) > minimum or not (gang.owner or is_flat)
+    members = gang.of(name, THERE) + gang.of(name, SUCCEEDED)
+    return members > minimum or not (gang.owner or is_flat)
 
 
 def _queue(view: View, standing: Standing) -> int:

@@ -149,6 +149,16 @@ def test_who_loses_all_holds_nothing() -> None:
     assert read_orders(found, answer).reserved == {Key("ns", "g"): ""}
 
 
+@pytest.mark.parametrize(("there", "spares"), [(2, True), (1, False)])
+def test_pods_are_told_apart_where_succeeded_ones_make_more_than_needed(
+    *, there: int, spares: bool
+) -> None:
+    """One pod has succeeded, and two are needed: of two that run one can be spared."""
+    done = pod("done", "g", node="n", phase="Succeeded")
+    (unit,) = encoded(group("g", minMember=2), *pods(there, node="n"), done).snapshot.units
+    assert bool(*[leaf.pods for leaf in leaves_of(unit.tree)]) is spares
+
+
 def test_pods_are_told_apart_where_leaves_differ() -> None:
     """By leaf, so that it is known what each leaf needs anew."""
     subs = [{"name": "x", "minMember": 1}, {"name": "y", "minMember": 1}]
