@@ -349,6 +349,9 @@ class Policies(_Model):
     victims: Literal["kai", "least-work-lost", "fewest-units"] = "kai"
     """Who loses first: as KAI has it, the least work since a checkpoint, or who gives most."""
 
+    disruption_budgets: Literal["best-effort", "always"] = "best-effort"
+    """Whether a queue takes back what it lent although a PodDisruptionBudget lets no pod go."""
+
     disabled: Annotated[str, _all(_disabled)] = ""
     """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
 

@@ -42,6 +42,7 @@ from scheduler.core.place import Failure, Placer
 from scheduler.core.policy import Policies, Refusal
 from scheduler.core.possible import Possible
 from scheduler.core.promised import Promised
+from scheduler.core.unevictable import unevictable
 from scheduler.core.usage import Amounts, Usage, charged
 
 __all__ = ["Allocation"]
@@ -70,6 +71,7 @@ class Allocation:
         self.policies: Final = policies
         self.due: Final = due
         self.usage: Final = Usage(snapshot.queues)
+        self.usage.fix(unevictable(snapshot))
         self.keys: Final = QueueKeys(snapshot.queues, self.usage, due, snapshot.total)
         self.ledger: Final = Ledger(snapshot)
         self.placer: Final = Placer(self.ledger, policies)

@@ -16,6 +16,7 @@ class Disruptions:
         self._left: Final = [*budgets.allowed]
         self._sets: Final = budgets.sets
         self._of: Final = budgets.of
+        self.are_any: Final = bool(budgets.names)
         self.lost = 0  # how many of theirs have gone
 
     def counts(self, pods: Iterable[int]) -> Counter[int]:
@@ -31,11 +32,14 @@ class Disruptions:
         """Return the budgets that let fewer go."""
         return [budget for budget, number in counts.items() if number > self._left[budget]]
 
-    def lose(self, pods: Iterable[int]) -> None:
-        """Let some pods go for good."""
-        for budget, number in self.counts(pods).items() if self._sets else ():
+    def lose(self, pods: Iterable[int]) -> tuple[int, ...]:
+        """Let some pods go for good; return the budgets that let fewer go."""
+        counts = self.counts(pods)
+        passed = tuple(sorted(self.passed(counts)))
+        for budget, number in counts.items():
             self._left[budget] -= number
             self.lost += number
+        return passed
 
     def barred(self, blocks: Iterable[Iterable[int]]) -> dict[int, list[int]]:
         """Return the blocks that cannot go at all any more, and the budgets that forbid it."""

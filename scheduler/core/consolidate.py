@@ -11,8 +11,8 @@ from typing import Final
 
 from scheduler.core.chunks import Chunk, Part, Runs
 from scheduler.core.decision import Action, Move, Reservation
-from scheduler.core.displace import Displacement
-from scheduler.core.gone import Ask, Gone
+from scheduler.core.displace import Displacement, but
+from scheduler.core.gone import Ask, Gone, Try
 from scheduler.core.line import Block, Line
 from scheduler.core.model import KINDS, NONE, Cause, Verdict
 from scheduler.core.moving import Movers
@@ -107,7 +107,7 @@ class Consolidate:
 
     def _candidates(self, ask: Ask) -> list[int]:
         tenants, units = self.tenants, self._allocation.snapshot.units
-        may_go = self._made.who_may_go(ask, Action.CONSOLIDATION, (), tenants)
+        may_go = but(self._made.who_may_go(ask, Action.CONSOLIDATION, (), tenants), tenants.barred)
         bundle = units[ask.unit].bundle
 
         def keeps(block: int) -> bool:
@@ -175,7 +175,8 @@ class _Moving(Gone):
     def __init__(self, ask: Ask, action: Consolidate, candidates: list[int]) -> None:
         placer, tenants = action.placer, action.tenants
         asked = ask._replace(is_counted=False)
-        super().__init__(asked, placer, tenants, iter(candidates), _Leave(), trusts=False)
+        some = Try(iter(candidates), len(candidates), keeps_budgets=True)
+        super().__init__(asked, placer, tenants, some, _Leave(), trusts=False)
         self._action: Final = action
         self._candidates: Final = candidates
         self._out: Final[set[int]] = set()

@@ -89,6 +89,7 @@ class Eviction:
     gpus: int = 0  # thousandths that they are charged for less
     work_lost: int = 0  # GPU-seconds
     order: str = ""  # why these and not others, where a site has chosen it
+    budgets: tuple[int, ...] = ()  # that let fewer pods go
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ class QuotaNumbers(NamedTuple):
     asked: int
     others: "tuple[QuotaNumbers, ...]" = ()  # that are in the way as well
     ending: int = 0  # what pods that are going have beside what is allocated
+    unevictable: tuple[int, ...] = ()  # units by which more is fixed than the quota
 
 
 class BarNumbers(NamedTuple):

@@ -21,7 +21,7 @@ from scheduler.core.decision import (
     QuotaNumbers,
     Rejection,
 )
-from scheduler.core.gone import Ask, Gone, Leave
+from scheduler.core.gone import Ask, Gone, Leave, Try
 from scheduler.core.keepers import Keepers
 from scheduler.core.line import Block, Line
 from scheduler.core.model import NONE, Kind, Shape, Verdict
@@ -35,10 +35,12 @@ from scheduler.core.usage import Amounts
 from scheduler.core.vain import Vain
 from scheduler.core.work import Work, in_order
 
-__all__ = ["Displacement", "Headroom"]
+__all__ = ["Displacement", "Headroom", "Keeps", "but"]
 
 _MOST_SEATINGS: Final = 64  # each is as large as there are nodes
 
+Keeps: TypeAlias = Callable[[int], bool] | None  # which blocks come into question; None is all
+_Walk: TypeAlias = Callable[[Keeps], tuple[Iterator[int], int]]
 
 _Ground: TypeAlias = tuple[int, int, Runs, bool, int, bool]
 
@@ -217,25 +219,30 @@ class Displacement:
 
     def why_kept(self, row: int, action: Action, queues: Collection[int]) -> Kept:
         """Return why nobody of some queues loses anything for a unit that found nobody."""
-        return self.vain.why(lambda: self._keepers.why(row, action, queues, self._is_over))
+        kept = self.vain.why(lambda: self._keepers.why(row, action, queues, self._is_over))
+        return kept if self._keeps_budgets(action) else kept._replace(budgets=())
+
+    def _keeps_budgets(self, action: Action) -> bool:
+        """Say whether a budget always keeps pods from an action."""
+        return action != Action.RECLAIM or self.allocation.policies.keeps_budgets
 
     def _is_over(self, unit: int) -> bool:
         return unit in self._losers or unit in self.admitted
 
     def who_may_go(
         self, ask: Ask, action: Action, queues: Iterable[int], of: Tenants | None = None
-    ) -> Callable[[int], bool] | None:
-        """Say who of some queues may; None is all.
+    ) -> Keeps:
+        """Say who of some queues may, whatever budgets say.
 
-        Nobody may whom the pods want to be near, or are spread beside, or who keeps all for now,
-        or of whom a budget lets too few go.
+        Blocks stay that the pods want to be near, or are spread beside, and that keep all for now.
         """
-        if ask.is_unmoved and not self.vain.are_promises:
+        if ask.is_unmoved and not self.vain.may_last:
             return None
         shapes, tenants = self.allocation.snapshot.shapes, of or self.tenants
-        kept: set[int] = set()
-        if self.vain.are_promises:
-            kept = self._kept(ask, action, queues, tenants)
+        kept: Collection[int] = ()
+        if self.vain.may_last and tenants is self.tenants:
+            mine = self.allocation.snapshot.units[ask.unit].queue
+            kept = self.tenure.kept(action, mine, queues)
         friends = _friends([shapes[shape] for shape in ask.wanted])
         if not friends and not kept:
             return None
@@ -248,13 +255,34 @@ class Displacement:
 
         return may_go
 
-    def _kept(self, ask: Ask, action: Action, queues: Iterable[int], tenants: Tenants) -> set[int]:
-        """Return the blocks of some queues that cannot go now."""
-        kept = {*tenants.barred}
-        if tenants is self.tenants:
-            mine = self.allocation.snapshot.units[ask.unit].queue
-            kept.update(self.tenure.kept(action, mine, queues))
-        return kept
+    def tries(
+        self, ask: Ask, action: Action, queues: Collection[int], walk: _Walk
+    ) -> Iterator[Try]:
+        """Yield who may go for a unit, first without units that are partly done, then with them.
+
+        At last, where budgets are best effort, without budgets. What could not differ from the one
+        before is left out; whether budgets refused a block is known when that one was tried.
+        """
+        may_go = self.who_may_go(ask, action, queues)
+        barred, late = self.tenants.barred, self.tenants.partly_done
+        out = barred.keys() | late if late else barred
+        line, count = walk(but(may_go, out))
+        yield Try(self.chosen(ask.unit, line), count, keeps_budgets=True)
+        if late:
+            before = count
+            line, count = walk(but(may_go, barred))
+            if count > before:
+                chosen = self.chosen(ask.unit, line)
+                last = sorted(chosen, key=lambda one: one in late)
+                yield Try(iter(last), count, keeps_budgets=True)
+        if self._keeps_budgets(action) or not self.disruptions.are_any:
+            return
+        before = count
+        line, count = walk(may_go)
+        if count > before or self.vain.refused_by:
+            chosen = self.chosen(ask.unit, line)
+            last = sorted(chosen, key=lambda one: (one in barred, one in late))
+            yield Try(iter(last), count, keeps_budgets=False)
 
     def use_what_is_left(self, ask: Ask) -> bool:
         """Give a unit what was taken for others and was more than they needed, if it is enough."""
@@ -267,13 +295,19 @@ class Displacement:
         return self._attempt(ask.unit, waits=False)
 
     def make_room(
-        self, ask: Ask, action: Action, line: Iterator[int], count: int, leave: Leave
+        self, ask: Ask, action: Action, tries: Iterable[Try], begin: Callable[[], Leave]
     ) -> bool:
-        """Take from so many blocks that stand in line what a unit needs; say whether it has it."""
+        """Take from the first who will do what a unit needs; say whether it has it.
+
+        Each try *begins* anew.
+        """
+        return any(self._make_room(ask, action, one, begin()) for one in tries)
+
+    def _make_room(self, ask: Ask, action: Action, some: Try, leave: Leave) -> bool:
         for trusts in (True, False):
             placer = self.allocation.placer
-            gone = Gone(ask, placer, self.tenants, line, leave, trusts=trusts)
-            choice = choose(count, gone)
+            gone = Gone(ask, placer, self.tenants, some, leave, trusts=trusts)
+            choice = choose(some.number, gone)
             self.vain.refused_by.update(gone.refused_by)
             self.stats["searches"] += 1
             self.stats["trials"] += gone.trials
@@ -285,7 +319,7 @@ class Displacement:
             blocks = [gone.blocks[rank] for rank in choice.ranks]
             if self._carry_out(ask.unit, action, blocks):
                 return True
-            line = chain(gone.blocks, line)
+            some = some._replace(line=chain(gone.blocks, some.line))
         return False
 
     def let_go(self, units: tuple[int, ...], pods: tuple[int, ...], action: Action) -> None:
@@ -378,8 +412,8 @@ class Displacement:
         units, is_whole = self.tenants.units[block], self.tenants.is_whole[block]
         order = self.allocation.policies.victims
         lost, why = self.work.lost(pods) // 1000, order.why if order else ""
-        self.disruptions.lose(pods)
-        self._record(Eviction(units, pods, is_whole, action, row, gpus, lost, why))
+        budgets = self.disruptions.lose(pods)
+        self._record(Eviction(units, pods, is_whole, action, row, gpus, lost, why, budgets))
         for gone in self.tenants.lose(block):
             self.line.drop(gone)
 
@@ -388,6 +422,13 @@ class Displacement:
             self._evictable_gpus -= one.gpus
         self.evictions.append(one)
         self._losers.update(one.units)
+
+
+def but(may_go: Keeps, out: Collection[int]) -> Keeps:
+    """Say who may go, but for some blocks."""
+    if not out:
+        return may_go
+    return lambda block: block not in out and (may_go is None or may_go(block))
 
 
 def _counted(shapes: Runs) -> dict[int, int]:

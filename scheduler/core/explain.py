@@ -49,7 +49,7 @@ _OBSTACLES: Final = {
     Obstacle.SPREAD: ("would make its spread uneven", "would make its spread uneven"),
 }
 _IN_VAIN: Final = {
-    Futile.QUOTA: "a quota of its queues has no room for more that cannot be preempted",
+    Futile.QUOTA: "a quota of its queues has no room for it",
     Futile.SHARE: "its queue would have more than its fair share",
 }
 _REMEDIES: Final = {
@@ -89,6 +89,8 @@ def _before(snapshot: Snapshot, held_up: HeldUp) -> str:
 def _numbers(snapshot: Snapshot, rejection: Rejection) -> str:
     numbers = rejection.numbers
     if isinstance(numbers, QuotaNumbers):
+        if numbers.unevictable:
+            return _of_loan(snapshot, numbers)
         return _of_quota(snapshot, rejection.verdict, numbers)
     if isinstance(numbers, NodeNumbers):
         return _of_nodes(snapshot, numbers)
@@ -128,6 +130,23 @@ def _of_quota(snapshot: Snapshot, verdict: Verdict, numbers: QuotaNumbers) -> st
     change = _first((_rise(names, it, is_limit=is_limit) for it in never or bounds), ", and ")
     ways = [*["it asks for less"] * bool(never), *["it may be preempted"] * (not is_limit)]
     return f"{begin}; {needs} more {are} needed. {when} {_or([change, *ways])}"
+
+
+def _of_loan(snapshot: Snapshot, numbers: QuotaNumbers) -> str:
+    """Say that a queue borrows no more, because it could not give back what it has."""
+    bounds, units = (numbers, *numbers.others), numbers.unevictable
+    has = _listed(_of_kind(it.kind, it.allocated) for it in bounds)
+    quota = _listed(_of_kind(it.kind, it.bound) for it in bounds)
+    needs = _listed(_at_least(it.kind, it.asked) for it in bounds)
+    over = _listed(_of_kind(it.kind, it.allocated - it.bound) for it in bounds)
+    queue, many = snapshot.queues.names[numbers.queue], "s" if len(units) > 1 else ""
+    whose = _first(snapshot.units[row].name for row in units)
+    begin = f"queue {queue} may borrow nothing more: it has {has} that it cannot give back"
+    because = f"because {len(units)} PodGroup{many} cannot be evicted ({whose})"
+    change = f"{over} of this can be given back or the quota of queue {queue} rises to {has}"
+    are = "are" if len(bounds) > 1 else _is_or_are(numbers.kind, numbers.asked)
+    more = f"{needs} more {are} needed. It can start when {change}"
+    return f"{begin}, and a quota of {quota}, {because}; {more}"
 
 
 def _bound(names: tuple[str, ...], it: QuotaNumbers, *, is_limit: bool) -> str:

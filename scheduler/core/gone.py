@@ -17,7 +17,7 @@ from scheduler.core.seating import Seating
 from scheduler.core.tenants import Member, Tenants
 from scheduler.core.usage import Amounts
 
-__all__ = ["Ask", "Gone", "Leave"]
+__all__ = ["Ask", "Gone", "Leave", "Try"]
 
 _TRIALS: Final = 2**9  # of one claim
 
@@ -32,6 +32,14 @@ class Ask(NamedTuple):
     seatings: dict[int, Seating]  # by shape
     is_counted: bool  # enough seats are enough
     is_unmoved: bool  # nobody else matters to the pods, but for the room
+
+
+class Try(NamedTuple):
+    """Who may be gone, as they stand in line."""
+
+    line: Iterator[int]  # blocks
+    number: int  # of them
+    keeps_budgets: bool  # no budget lets more go than it may
 
 
 class Leave(Protocol):
@@ -66,12 +74,12 @@ class Gone:
         ask: Ask,
         placer: Placer,
         tenants: Tenants,
-        line: Iterator[int],
+        some: Try,
         leave: Leave,
         *,
         trusts: bool,
     ) -> None:
-        """Rank those who may be gone as they stand in *line*.
+        """Rank *some* who may be gone as they stand in line.
 
         With *trusts* a placement stands while there is room for it, though another one might be
         made now; else each is made anew.
@@ -84,10 +92,10 @@ class Gone:
         self._placer: Final = placer
         self._tenants: Final = tenants
         self._disruptions: Final = tenants.disruptions
-        self._is_limited: Final = bool(placer.ledger.snapshot.budgets.names)
+        self._is_limited: Final = some.keeps_budgets and tenants.disruptions.are_any
         self._disrupted: Final[Counter[int]] = Counter()  # of each budget
         self.refused_by: Final[set[int]] = set()  # budgets
-        self._line: Final = line
+        self._line: Final = some.line
         self._leave: Final = leave
         shapes = placer.ledger.snapshot.shapes
         self._shapes: Final = shapes

@@ -319,6 +319,8 @@ class Unit:
     is_kept: bool = False  # some of it is there: what of it is missing is held for it
     bundle: str = ""  # units of one bundle leave together, and whole
     stays: str = ""  # why nobody may take anything from it
+    is_moving: bool = False  # it stays only until it has come to another place
+    is_partly_done: bool = False  # some of it is there, and other pods of it have succeeded
     stale_at: int | None = None  # when it counts as stale, in seconds since 1970; None is never
     since: int = 0  # when it began to run, in seconds since 1970; 0 is not known
     can_hold: bool = True  # room can be held for it while none of it is there

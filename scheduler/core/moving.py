@@ -38,7 +38,7 @@ class Movers:
         """Return what a unit needs anew; nothing if it cannot be moved."""
         if not (unit.may_move and unit.is_kept and unit.can_hold and unit.bar is None):
             return ()
-        if not could_lose(unit):
+        if not could_lose(unit) or unit.is_partly_done:
             return ()
         leaves = leaves_of(unit.tree)
         if not is_satisfied(unit.tree):

@@ -104,3 +104,4 @@ class Policies:
     min_runtime: MinRuntime | None = None  # nobody is protected
     most_moved: int = 16  # candidates that consolidation looks at; below zero: all
     victims: VictimOrder | None = None  # in the order of turns, backwards
+    keeps_budgets: bool = False  # in reclaim as well, always

@@ -1,9 +1,10 @@
 """The action preempt: in a queue, who matters more may take the room of who matters less."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from scheduler.core.decision import Action, Kept
-from scheduler.core.displace import Displacement, Headroom
+from scheduler.core.displace import Displacement, Headroom, Keeps
 from scheduler.core.model import Kind
 
 __all__ = ["Preempt"]
@@ -40,13 +41,18 @@ class Preempt:
         ):
             kept = made.why_kept(row, Action.PREEMPT, [queue])
             return kept if kept.staying else kept.at_any_time()
-        may_go = made.who_may_go(ask, Action.PREEMPT, [queue])
-        line, count = made.line.below(queue, priority, may_go)
+
+        def walk(keeps: Keeps) -> tuple[Iterator[int], int]:
+            return made.line.below(queue, priority, keeps)
+
+        def begin() -> _Leave:
+            return _Leave(Headroom(self._allocation, row))
+
+        tries = made.tries(ask, Action.PREEMPT, [queue], walk)
         if is_patient:
             kept = made.why_kept(row, Action.PREEMPT, [queue])
-            return kept._replace(is_patient=count > 0)
-        leave = _Leave(Headroom(self._allocation, row))
-        if made.make_room(ask, Action.PREEMPT, made.chosen(row, line), count, leave):
+            return kept._replace(is_patient=any(one.number for one in tries))
+        if made.make_room(ask, Action.PREEMPT, tries, begin):
             return None
         return made.why_kept(row, Action.PREEMPT, [queue])
 

@@ -1,13 +1,13 @@
 """The action reclaim: queues take back what is theirs from queues that have more than that."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from scheduler.core.decision import NOTHING, UNDUE, Action, HeldUp, Kept, Lack, Regain
-from scheduler.core.displace import Displacement, Headroom
+from scheduler.core.displace import Displacement, Headroom, Keeps
 from scheduler.core.line import Block
-from scheduler.core.model import Kind
 from scheduler.core.order import QueueKeys
 from scheduler.core.rights import Bounds, Claim, Rights, Taking
 from scheduler.core.usage import Amounts
@@ -63,21 +63,27 @@ class Reclaim:
                 return kept
             return _lacking(rights, queues, lack)
 
-        def most(kind: Kind) -> int:
-            return stock.most(rights, queues, kind)
-
+        most = partial(stock.most, rights, queues)
         if not queues or not (is_patient or self._made.could_be_enough(amounts, most)):
             return why_kept(is_enough=False)
-        keeps = self._made.who_may_go(ask, Action.RECLAIM, queues)
-        line, count = self._made.line.walk(self._allocation.usage, queues, keeps)
+        tries = self._made.tries(ask, Action.RECLAIM, queues, partial(self._walk, queues))
         if is_patient:
-            return why_kept(None)._replace(is_patient=count > 0)
-        before = self._before.asks(row)
-        leave = _Leave(rights, self._allocation.keys, before, Headroom(self._allocation, row))
-        if self._made.make_room(ask, Action.RECLAIM, self._made.chosen(row, line), count, leave):
+            return why_kept(None)._replace(is_patient=any(one.number for one in tries))
+        before, leaves = self._before.asks(row), list[_Leave]()
+
+        def begin() -> _Leave:
+            headroom = Headroom(self._allocation, row)
+            leaves.append(_Leave(rights, self._allocation.keys, before, headroom))
+            return leaves[-1]
+
+        if self._made.make_room(ask, Action.RECLAIM, tries, begin):
             return None
+        leave = leaves[-1]  # of the widest try
         regain = None if leave.held_up else leave.regain  # it fails by itself, or it does not
         return why_kept(leave.lack)._replace(held_up=leave.held_up, regain=regain)
+
+    def _walk(self, queues: Collection[int], keeps: Keeps) -> tuple[Iterator[int], int]:
+        return self._made.line.walk(self._allocation.usage, queues, keeps)
 
 
 def _lacking(rights: Rights, queues: Iterable[int], lack: Lack) -> Kept:

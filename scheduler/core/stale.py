@@ -66,4 +66,4 @@ def is_stale(snapshot: Snapshot, row: int) -> bool:
 
 def _may_go(unit: Unit) -> bool:
     """Say whether a unit may be evicted; whether it may be preempted is not asked."""
-    return unit.queue != NONE and not unit.stays
+    return unit.queue != NONE and not unit.stays and not unit.is_partly_done

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection
 from operator import add
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from scheduler.core.rights import Rights
 from scheduler.core.sums import exact
 from scheduler.core.tenants import movable
 
-__all__ = ["Stock"]
+__all__ = ["Stock", "held"]
 
-_Amounts = list[int]
+Amounts: TypeAlias = list[int]  # by Kind
 
 
 class Stock:
@@ -22,10 +22,10 @@ class Stock:
 
     def __init__(self, snapshot: Snapshot, spared: Collection[int]) -> None:
         """Look at all units but those that are spared."""
-        self.all: Final[dict[int, _Amounts]] = {}
-        self._most: Final[dict[int, _Amounts]] = {}
-        self._ranked: Final[dict[int, dict[int, _Amounts]]] = {}
-        has, counts = _held(snapshot)
+        self.all: Final[dict[int, Amounts]] = {}
+        self._most: Final[dict[int, Amounts]] = {}
+        self._ranked: Final[dict[int, dict[int, Amounts]]] = {}
+        has, counts = held(snapshot)
         for rows in movable(snapshot.units, spared):
             if not any(counts[row] for row in rows):
                 continue
@@ -71,7 +71,7 @@ class Stock:
         return found
 
 
-def _held(snapshot: Snapshot) -> tuple[list[_Amounts], list[int]]:
+def held(snapshot: Snapshot) -> tuple[list[Amounts], list[int]]:
     """Return what units are charged for, and how many pods and slots that are."""
     pods, units = snapshot.pods, snapshot.units
     rows = np.flatnonzero((pods.state == PodState.THERE) & (pods.unit != NONE))

@@ -69,6 +69,7 @@ class Tenants:
         self._totals: Final[list[Amounts]] = []  # of all members
         self.units: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
+        self.partly_done: Final[set[int]] = set()  # blocks of which a unit is
         self._of: Final[dict[int, list[int]]] = {}  # blocks by unit
         self.disruptions: Final = disruptions
         self._barred: tuple[int, dict[int, list[int]]] = NONE, {}
@@ -180,6 +181,8 @@ class Tenants:
         self.members.append(members)
         self.units.append(rows)
         self.is_whole.append(is_whole)
+        if any(units[row].is_partly_done for row in rows):
+            self.partly_done.add(len(self.blocks) - 1)
 
     def _asks(self, row: int) -> Amounts:
         """Return what a unit would ask for first of what it has; or else what it cannot spare."""

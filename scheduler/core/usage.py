@@ -1,19 +1,27 @@
 """What queues have while a plan is being made: plain integers, on all levels."""
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from operator import add
+from typing import NamedTuple, TypeAlias
 
 from scheduler.core.model import NONE, Queues, Shape
 
-__all__ = ["Amounts", "Usage", "charged", "parting"]
+__all__ = ["Amounts", "Kept", "Usage", "charged", "parting"]
 
 Amounts: TypeAlias = tuple[int, int, int]  # by Kind
+
+
+class Kept(NamedTuple):
+    """What units of a queue have that may be preempted, and cannot be evicted."""
+
+    units: tuple[int, ...]
+    amounts: Amounts
 
 
 class Usage:
     """Allocated and fixed of every queue; what is taken can be given back exactly."""
 
-    __slots__ = ("allocated", "fixed", "limit", "paths", "quota")
+    __slots__ = ("allocated", "fixed", "limit", "paths", "quota", "unevictable")
 
     def __init__(self, queues: Queues) -> None:
         self.allocated: list[list[int]] = queues.allocated.tolist()
@@ -21,6 +29,7 @@ class Usage:
         self.quota: list[list[int]] = queues.quota.tolist()
         self.limit: list[list[int]] = queues.limit.tolist()
         self.paths = tuple(_path(queues.parent, q) for q in range(len(queues.names)))
+        self.unevictable: dict[int, Kept] = {}  # by queue
 
     def copy(self) -> "Usage":
         """Return one that goes its own way."""
@@ -28,6 +37,7 @@ class Usage:
         other.allocated = [row.copy() for row in self.allocated]
         other.fixed = [row.copy() for row in self.fixed]
         other.quota, other.limit, other.paths = self.quota, self.limit, self.paths
+        other.unevictable = self.unevictable
         return other
 
     def empty(self) -> "Usage":
@@ -62,6 +72,15 @@ class Usage:
                 row[0] += cpu
                 row[1] += memory
                 row[2] += gpu
+
+    def fix(self, unevictable: Mapping[int, Kept]) -> None:
+        """Count what cannot be evicted as fixed of its queue, and not of the queues above it.
+
+        Else one queue could use up what another one below the same owns.
+        """
+        self.unevictable = {**unevictable}
+        for queue, kept in unevictable.items():
+            self.fixed[queue] = [*map(add, self.fixed[queue], kept.amounts)]
 
     def give(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:
         """Take a charge back."""

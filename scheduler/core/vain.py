@@ -38,17 +38,15 @@ class Vain:
         return staying(self._allocation.snapshot.units)
 
     @cached_property
-    def are_promises(self) -> bool:
-        """Say whether a minimum run time or a budget may keep somebody."""
-        chosen = self._allocation.policies.min_runtime
-        snapshot = self._allocation.snapshot
-        said = (*snapshot.queues.preempt_min_s, *snapshot.queues.reclaim_min_s)
-        lasts = chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
-        return bool(lasts or snapshot.budgets.names)
+    def may_last(self) -> bool:
+        """Say whether a minimum run time may keep a unit."""
+        chosen, queues = self._allocation.policies.min_runtime, self._allocation.snapshot.queues
+        said = (*queues.preempt_min_s, *queues.reclaim_min_s)
+        return chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
 
     def why(self, ask: Callable[[], Kept]) -> Kept:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
-        if not (self.staying or self.are_promises):
+        if not (self.staying or self.may_last or self._allocation.snapshot.budgets.names):
             return Kept(goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
         kept = ask()
         budgets = tuple(sorted({*kept.budgets, *self.refused_by}))
@@ -99,7 +97,8 @@ class Vain:
     def is_offered(self) -> bool:
         """Say whether anybody is there whose place may become another."""
         units = self._allocation.snapshot.units
-        return any(unit.may_move and unit.is_kept and could_lose(unit) for unit in units)
+        kept = (it for it in units if it.may_move and it.is_kept and not it.is_partly_done)
+        return any(map(could_lose, kept))
 
     def _futile(self, row: int) -> Futile | None:
         """Return why a unit takes nothing itself, where that is known."""

@@ -1,7 +1,8 @@
 """What a unit may have of its queue and of all queues above.
 
-Both rules walk from the queue up, and tell every bound that would be passed. A resource that is not
-asked for is not looked at, so that a queue above its limit can still start what needs others.
+Limits and quotas are asked from the queue up, and every bound that would be passed is told. A
+resource that is not asked for is not looked at, so that a queue above its limit can still start
+what needs others.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ from scheduler.core.model import KINDS, UNBOUND, Unit, Verdict
 from scheduler.core.policy import Refusal
 from scheduler.core.usage import Amounts, Usage
 
-__all__ = ["within_limit", "within_quota"]
+__all__ = ["may_borrow", "within_limit", "within_quota"]
 
 _UNBOUND: Final = [UNBOUND] * len(KINDS)
 
@@ -29,6 +30,27 @@ def within_quota(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
         return None
     numbers = _passed(usage.paths[unit.queue], usage.quota, usage.fixed, asked)
     return Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, numbers) if numbers else None
+
+
+def may_borrow(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
+    """Refuse more of what a queue has more of than its quota, and cannot give back.
+
+    Who has units that cannot be evicted could otherwise borrow everything, unit by unit.
+    """
+    queue = unit.queue
+    kept = usage.unevictable.get(queue)
+    if kept is None:
+        return None
+    columns = zip(KINDS, usage.quota[queue], usage.fixed[queue], asked, kept.amounts, strict=True)
+    numbers = [
+        QuotaNumbers(queue, kind, quota, fixed, more, unevictable=kept.units)
+        for kind, quota, fixed, more, lasting in columns
+        if quota != UNBOUND and more > 0 and lasting and fixed > quota
+    ]
+    if not numbers:
+        return None
+    first = numbers[0]._replace(others=tuple(numbers[1:]))
+    return Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, first)
 
 
 def _passed(

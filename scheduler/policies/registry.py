@@ -16,7 +16,7 @@ from scheduler.policies.min_runtime import argument_faults, min_runtime
 from scheduler.policies.nominated_node import nominated_node
 from scheduler.policies.placement import binpack, by_kind, spread
 from scheduler.policies.priority import priority
-from scheduler.policies.quota import within_limit, within_quota
+from scheduler.policies.quota import may_borrow, within_limit, within_quota
 from scheduler.policies.resource_type import resource_type
 from scheduler.policies.victims import VICTIMS
 
@@ -43,8 +43,9 @@ _PLACEMENTS: Final[Mapping[str, Score]] = {"binpack": binpack, "spread": spread}
 _PLACEMENT_WEIGHT: Final = 9.0
 _PROPORTION: Final = "proportion"
 _MIN_RUNTIME: Final = "minruntime"
-_QUOTAS: Final[tuple[Quota, ...]] = (within_limit, within_quota)
+_QUOTAS: Final[tuple[Quota, ...]] = (within_limit, within_quota, may_borrow)
 _PAST_USE: Final = "kValue"
+_BUDGETS: Final = ("best-effort", "always")
 
 # Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
 FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
@@ -94,6 +95,7 @@ class Choice:
     actions: Mapping[str, bool] = field(default_factory=dict)
     most_moved: int = 16  # candidates that consolidation looks at; below zero: all
     victims: str = "kai"
+    disruption_budgets: str = "best-effort"  # in reclaim; always: as in all else
 
 
 def choice_faults(choice: Choice) -> Iterator[str]:
@@ -110,6 +112,9 @@ def choice_faults(choice: Choice) -> Iterator[str]:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
     if choice.victims not in VICTIMS:
         yield f"order of victims {choice.victims!r} is unknown; there are {', '.join(VICTIMS)}"
+    if choice.disruption_budgets not in _BUDGETS:
+        said = f"what budgets of disruption mean, {choice.disruption_budgets!r}, is unknown"
+        yield f"{said}; there are {', '.join(_BUDGETS)}"
     if _PAST_USE in _arguments(choice, _PROPORTION):
         yield f"{_PAST_USE} has no effect: fair share over time (past use) is not built yet"
     yield from argument_faults(_arguments(choice, _MIN_RUNTIME))
@@ -142,6 +147,7 @@ def choose(choice: Choice) -> Policies:
         actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
         most_moved=choice.most_moved,
         victims=VICTIMS.get(choice.victims),
+        keeps_budgets=choice.disruption_budgets == "always",
     )
 
 

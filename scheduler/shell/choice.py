@@ -24,4 +24,5 @@ def choice_of(settings: Policies) -> Choice:
         settings.cpu_placement,
         {name: name in actions for name in ACTIONS},
         victims=settings.victims,
+        disruption_budgets=settings.disruption_budgets,
     )

@@ -1,6 +1,6 @@
 """Who leaves, for whom and why: from the evictions of a plan to names and words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ from trainer_kai.policy.names import unit_name
 
 __all__ = ["Departure", "Owner", "departure_of", "slots_of", "together", "waiting_for"]
 
-_TOLD: Final = 3  # who leaves, by name
+_TOLD: Final = 3  # who leaves, or which budget, by name
 _SPANS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # of which there are at least two
 
 
@@ -81,6 +81,7 @@ def _both(one: Eviction, more: Eviction) -> Eviction:
         pods=one.pods + more.pods,
         gpus=one.gpus + more.gpus,
         work_lost=one.work_lost + more.work_lost,
+        budgets=tuple(sorted({*one.budgets, *more.budgets})),
     )
 
 
@@ -94,13 +95,23 @@ def slots_of(nodes: Sequence[str], held: Iterable[Reservation]) -> tuple[SlotAt,
 
 
 def _why(encoded: Encoded, one: Eviction) -> str:
-    lost = "".join(f"; {it}" for it in (_lost(encoded, one), one.order) if it)
+    told = *_budgets(encoded, one.budgets), _lost(encoded, one), one.order
+    lost = "".join(f"; {it}" for it in told if it)
     if one.claimant == NONE:
         return f"it has lacked some of its pods for too long{lost}"
     snapshot = encoded.snapshot
     claimant, loser = snapshot.units[one.claimant], snapshot.units[one.units[0]]
     why = _WHY[one.action](snapshot.queues, loser, claimant)
     return f"{claimant.name} gets its room: {why}{lost}"
+
+
+def _budgets(encoded: Encoded, rows: Sequence[int]) -> Iterator[str]:
+    """Say which budgets let fewer pods go."""
+    budgets = encoded.snapshot.budgets
+    for row in rows[:_TOLD]:
+        yield f"although PodDisruptionBudget {budgets.names[row]} allows {budgets.allowed[row]}"
+    if rows[_TOLD:]:
+        yield f"and {len(rows) - _TOLD} more PodDisruptionBudgets"
 
 
 def _lost(encoded: Encoded, one: Eviction) -> str:

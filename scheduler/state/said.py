@@ -149,6 +149,7 @@ class _Reader:
                 "bar": unit.bar,
                 "growth_bar": unit.growth_bar,
                 "leaves": (unit.bundle, unit.stays, unit.may_move),
+                "whole": (unit.is_moving, unit.is_partly_done),
                 "moments": (unit.since, unit.saved, unit.patient_until, unit.patience),
                 "tree": self._tree(unit.tree),
             }

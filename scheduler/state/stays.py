@@ -23,6 +23,7 @@ __all__ = [
     "Stays",
     "is_copied",
     "is_held",
+    "is_partly_done",
     "refusal",
     "runs_again",
     "trainjob_key",
@@ -30,7 +31,6 @@ __all__ = [
 ]
 
 _MOVING: Final = "it is on its way to another place"
-_ENDING: Final = "some of its pods have succeeded, and would not run again"
 
 
 class Stays:
@@ -55,15 +55,18 @@ class Stays:
 
     def of(self, gang: Gang) -> str:
         """Return why nobody may take anything from a gang; nothing if somebody may."""
-        is_over = any(gang.of(name, SUCCEEDED) for name in gang.minima)
-        if gang.owner and gang.is_begun and is_over:
-            return _ENDING
         if gang.is_awaited:
             return _MOVING
         job = trainjob_of(gang.jobset, self._trainjobs)
         if job is None:
             return ""
         return refusal(job, kueue=self._kueue) or self._refused.get(job.metadata.key, "")
+
+
+def is_partly_done(gang: Gang) -> bool:
+    """Say whether some pods of a JobSet's gang are there, and others have succeeded."""
+    is_any_done = any(gang.of(name, SUCCEEDED) for name in gang.minima)
+    return bool(gang.owner) and gang.is_begun and is_any_done
 
 
 def refusal(job: TrainJob, *, kueue: bool) -> str | None:

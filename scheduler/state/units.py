@@ -22,6 +22,7 @@ from scheduler.state.roll import (
 )
 from scheduler.state.stale import stale_at
 from scheduler.state.standing import Standing
+from scheduler.state.stays import is_partly_done
 from scheduler.state.terms import Terms, epoch_s
 from scheduler.state.trees import DEFAULT, tree
 from scheduler.state.view import View
@@ -103,6 +104,8 @@ class Units:
             is_kept=gang.is_begun and (gang.comes_back or not gang.is_suspended),
             bundle=gang.owner,
             stays=view.stays.of(gang),
+            is_moving=gang.is_awaited,
+            is_partly_done=is_partly_done(gang),
             stale_at=stale_at(gang, self._terms.staleness_grace_s),
             since=since(gang, view.roll),
             saved=view.stays.saved(gang),

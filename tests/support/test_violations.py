@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 from scheduler.core.decision import Action, Admission, Eviction, Placing, Plan, Reservation
-from scheduler.core.model import UNBOUND, Cause, Going, Group, Leaf, Slot, Snapshot
+from scheduler.core.model import (
+    NONE,
+    UNBOUND,
+    Budgets,
+    Cause,
+    Going,
+    Group,
+    Leaf,
+    Slot,
+    Snapshot,
+)
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 from tests.support.violations import violations
@@ -213,3 +223,44 @@ def test_for_whom_it_is_taken(given: tuple[Admission, ...], want: list[str]) -> 
     """For who is given something that is to be released."""
     made = replace(plan(*given), evictions=(evicts(1, 1, 2, is_whole=True),))
     assert list(violations(crowded(), made)) == want
+
+
+@pytest.mark.parametrize(
+    ("action", "named", "want"),
+    [
+        (Action.RECLAIM, (0,), []),
+        (Action.RECLAIM, (), ["2 pods of ns/b go, not 1"]),
+        (Action.PREEMPT, (0,), ["unit-1 goes for its own queue, despite a budget"]),
+    ],
+    ids=["for what is lent", "unnamed", "in its own queue"],
+)
+def test_a_budget_is_passed_by_name(
+    action: Action, named: tuple[int, ...], want: list[str]
+) -> None:
+    """And only where a queue takes back what it lent."""
+    budgets = Budgets(("ns/b",), (1,), ((0,),), (NONE, 0, 0, *[NONE] * 6))
+    one = replace(evicts(1, 1, 2, is_whole=True), action=action, budgets=named)
+    made = replace(plan(Admission(0, nominations=(Placing(0, 0),))), evictions=(one,))
+    assert list(violations(replace(crowded(), budgets=budgets), made)) == want
+
+
+def test_who_cannot_give_back_borrows_no_more() -> None:
+    """What is above the quota, and cannot be evicted, is told; what moves is not counted."""
+    for is_moving in (False, True):
+        build = Builder(nodes=[Node(gpu=9)], queues=[Queue("all", quota=1)])
+        build.gang(1, ONE)
+        build.runs([0, 0], ONE, stays="x", is_moving=is_moving)
+        told = [] if is_moving else ["queue all borrows more GPU"]
+        assert list(violations(build.snapshot(), plan(binds(0, 0)))) == told
+
+
+def test_what_is_partly_done_does_not_move() -> None:
+    """But it may go for another unit."""
+    found = crowded()
+    units = [replace(it, is_partly_done=row == 1) for row, it in enumerate(found.units)]
+    given = replace(found, units=tuple(units))
+    one = evicts(1, 1, 2, is_whole=True)
+    made = replace(plan(Admission(0, nominations=(Placing(0, 0),))), evictions=(one,))
+    assert list(violations(given, made)) == []
+    moved = replace(made, evictions=(replace(one, action=Action.CONSOLIDATION),))
+    assert "unit-1 may not lose anything" in violations(given, moved)

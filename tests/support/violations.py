@@ -21,6 +21,7 @@ from scheduler.core.model import (
 from scheduler.core.moving import moved_shapes
 from scheduler.core.stale import is_stale
 from scheduler.core.tenants import could_lose
+from scheduler.core.unevictable import unevictable
 from scheduler.core.usage import Usage
 
 __all__ = ["violations"]
@@ -35,19 +36,41 @@ def violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _beside_what_goes(snapshot, plan)
     yield from _wronged(snapshot, plan)
     yield from _disrupted(snapshot, plan)
+    yield from _beyond_quota(snapshot, plan)
     yield from _homeless(snapshot, plan)
     yield from _cut_short(snapshot, plan)
 
 
 def _disrupted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """No budget lets more go for others than it may."""
-    budgets = snapshot.budgets
-    pods = [pod for it in plan.evictions if it.claimant != NONE for pod in it.pods]
-    rows = [budgets.of[pod] for pod in pods] if budgets.names else []
-    gone = Counter(one for row in rows if row != NONE for one in budgets.sets[row])
-    for one, number in gone.items():
-        if number > budgets.allowed[one]:
-            yield f"{number} pods of {budgets.names[one]} go, not {budgets.allowed[one]}"
+    """No budget lets more go than it may, but for a queue that takes back, which names it."""
+    budgets, gone = snapshot.budgets, Counter[int]()
+    for it in plan.evictions if budgets.names else ():
+        rows = [budgets.of[pod] for pod in it.pods]
+        more = Counter(one for row in rows if row != NONE for one in budgets.sets[row])
+        gone += more
+        passed = tuple(sorted(one for one in more if gone[one] > budgets.allowed[one]))
+        if it.claimant != NONE and it.budgets != passed:
+            for one in sorted({*passed, *it.budgets}):
+                yield f"{gone[one]} pods of {budgets.names[one]} go, not {budgets.allowed[one]}"
+        if it.budgets and it.action != Action.RECLAIM:
+            yield f"{snapshot.units[it.units[0]].name} goes for its own queue, despite a budget"
+
+
+def _beyond_quota(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """No queue borrows more of what it has more of than its quota, and cannot give back."""
+    kept, usage = unevictable(snapshot), Usage(snapshot.queues)
+    usage.fix(kept)
+    more = {queue: [0, 0, 0] for queue in kept}
+    for row, shape, number in _gains(snapshot, plan):
+        queue = snapshot.units[row].queue
+        for kind in KINDS if queue in kept else ():
+            more[queue][kind] += snapshot.shapes[shape].counted[kind] * number
+    for queue, amounts in more.items():
+        for kind in KINDS:
+            quota, fixed = usage.quota[queue][kind], usage.fixed[queue][kind]
+            is_over = quota != UNBOUND and fixed > quota and kept[queue].amounts[kind]
+            if is_over and amounts[kind] > 0:
+                yield f"queue {snapshot.queues.names[queue]} borrows more {kind.name}"
 
 
 def _homeless(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -107,6 +130,8 @@ def _protected(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             may_go = unit.queue != NONE and not unit.stays and row not in started
             if it.claimant != NONE:
                 may_go = could_lose(unit) and row not in given
+            if it.claimant == NONE or it.action == Action.CONSOLIDATION:
+                may_go = may_go and not unit.is_partly_done
             if not may_go:
                 yield f"{unit.name} may not lose anything"
 
@@ -289,8 +314,8 @@ def _beside_what_goes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
                 yield f"queue {name} has more {kind.name} on nodes than its limit"
 
 
-def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Yield units, and how many pods or slots of which shape they get, or give up."""
+def _gains(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
+    """Yield units, and how many pods or slots of which shape they get, less what they give up."""
     for admission in plan.decisions:
         for pod, _ in (*admission.binds, *admission.nominations):
             yield admission.unit, int(snapshot.pods.shape[pod]), 1
@@ -300,6 +325,11 @@ def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
     for unit in sorted({admission.unit for admission in plan.decisions}):
         for _, shape, _ in _given_up(snapshot, plan, unit):
             yield unit, shape, -1
+
+
+def _charges(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
+    """Yield units, and how many pods or slots of which shape they get, or lose."""
+    yield from _gains(snapshot, plan)
     for row, _, shape, number in _slots(snapshot, plan):
         yield row, shape, number
     for it in plan.evictions:

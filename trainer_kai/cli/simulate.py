@@ -48,6 +48,7 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
     parser.add_argument("--stats", action="store_true", help="how long it took, too")
     _add_site(parser)
+    _add_taking(parser)
     _add_course(parser)
     parser.set_defaults(run=_run)
 
@@ -55,19 +56,6 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_site(parser: argparse.ArgumentParser) -> None:
     """Add what the processes of a site are told as well."""
     parser.add_argument("--actions", metavar="NAMES", help="such as allocate,reclaim")
-    parser.add_argument(
-        "--victims",
-        choices=("kai", "least-work-lost", "fewest-units"),
-        default="kai",
-        help="who loses something first when others take it back (kai)",
-    )
-    parser.add_argument(
-        "--moves",
-        choices=("any", "offered"),
-        default="any",
-        help="whom consolidation may move: all whose queue does not refuse it, or as the running"
-        " scheduler TrainJobs whose queue offers it (any)",
-    )
     site = "as the processes of the site are told"
     parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
     parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
@@ -89,6 +77,29 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
         default="1h",
         metavar="DURATION",
         help="how long a pod may take to end, whatever it asks for (1h)",
+    )
+
+
+def _add_taking(parser: argparse.ArgumentParser) -> None:
+    """Add what a site chooses about losing something to others."""
+    parser.add_argument(
+        "--victims",
+        choices=("kai", "least-work-lost", "fewest-units"),
+        default="kai",
+        help="who loses something first when others take it back (kai)",
+    )
+    parser.add_argument(
+        "--disruption-budgets",
+        choices=("best-effort", "always"),
+        default="best-effort",
+        help="whether a queue takes back what it lent past a PodDisruptionBudget (best-effort)",
+    )
+    parser.add_argument(
+        "--moves",
+        choices=("any", "offered"),
+        default="any",
+        help="whom consolidation may move: all whose queue does not refuse it, or as the running"
+        " scheduler TrainJobs whose queue offers it (any)",
     )
 
 
@@ -189,6 +200,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         victims=args.victims,
+        disruption_budgets=args.disruption_budgets,
         moves=args.moves,
         kueue=args.kueue,
     )

@@ -53,6 +53,7 @@ class Options:
     scheduler_name: str = ""  # none: the shard's, or ours
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
+    disruption_budgets: str = "best-effort"
     moves: Literal["any", "offered"] = "any"
     kueue: bool = False
     stats: bool = False
@@ -104,7 +105,8 @@ def simulate(
 def prepare(documents: Iterable[Document], options: Options) -> Scene:
     """Read the objects, and make what is missing of their groups and pods."""
     given = read_objects(documents)
-    site = site_of(given, options.actions, options.scheduler_name, options.victims)
+    chosen = options.victims, options.disruption_budgets
+    site = site_of(given, options.actions, options.scheduler_name, *chosen)
     rules = Rules("bundled", site.scheduler_name, options.default_queue)
     group_workloads(given, rules)
     terms = Terms(

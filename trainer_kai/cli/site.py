@@ -38,7 +38,11 @@ class Site(NamedTuple):
 
 
 def site_of(
-    given: Given, actions: Sequence[str], scheduler_name: str = "", victims: str = "kai"
+    given: Given,
+    actions: Sequence[str],
+    scheduler_name: str = "",
+    victims: str = "kai",
+    disruption_budgets: str = "best-effort",
 ) -> Site:
     """Combine what a snapshot says, what a shard says, and what was asked for; the last wins."""
     faults = [*_too_many(given), *_in_vain(given, actions)]
@@ -58,6 +62,7 @@ def site_of(
     told = [shard.spec.args.get(_MOST_MOVED, "") for shard in layers]
     most = next((int(it) for it in reversed(told) if _NUMBER.fullmatch(it)), choice.most_moved)
     chosen = replace(choice, plugins=known, most_moved=most, victims=victims)
+    chosen = replace(chosen, disruption_budgets=disruption_budgets)
     return Site(choose(chosen), name, tuple(notes))
 
 

@@ -8,24 +8,31 @@ import pytest
 from scheduler.core.decision import Plan
 from scheduler.core.model import NONE, Budgets, Snapshot
 from scheduler.core.plan import plan
+from scheduler.core.policy import Policies
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 from tests.support.violations import violations
 
-POLICIES = choose(Choice())
+KEEPS = choose(Choice(disruption_budgets="always"))
+BEST_EFFORT = choose(Choice())
 ONE = shape(gpu=1)
 ALL_FOUR: Mapping[int, Sequence[int]] = {pod: [0] for pod in range(4)}
 
 
-def covered(builder: Builder, allowed: Sequence[int], pods: Mapping[int, Sequence[int]]) -> Plan:
+def covered(
+    builder: Builder,
+    allowed: Sequence[int],
+    pods: Mapping[int, Sequence[int]],
+    policies: Policies = KEEPS,
+) -> Plan:
     """Return the plan where budgets cover pods."""
     sets = sorted({tuple(of) for of in pods.values()})
     bare = builder.snapshot()
     rows = [sets.index(tuple(pods[i])) if i in pods else NONE for i in range(len(bare.pods.unit))]
     names = tuple(f"ns/budget-{i}" for i in range(len(allowed)))
     snapshot = builder.snapshot(budgets=Budgets(names, tuple(allowed), tuple(sets), tuple(rows)))
-    answer = plan(snapshot, POLICIES)
+    answer = plan(snapshot, policies)
     assert [*violations(snapshot, answer)] == []
     return answer
 
@@ -87,9 +94,35 @@ def test_step_by_step(allowed: int, want: str) -> None:
     assert told(covered(builder, [allowed], ALL_FOUR)) == want
 
 
+# gangs that wait, what budgets allow, which of four pods they cover -> who goes, past which budgets
+LENT: list[Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str]] = [
+    Case("what no budget covers goes first", ([1], [0], {3: [0], 2: [0]}), "1:1→4"),
+    Case("then what one keeps", ([3], [0], {3: [0], 2: [0]}), "1:1→4 0:1→4 3:1→4!0"),
+    Case("more together than may", ([2], [1], ALL_FOUR), "3:1→4 2:1→4!0"),
+    Case("jointly for all claims", ([1, 1], [1], ALL_FOUR), "3:1→4 2:1→5!0"),
+    Case("by each budget that covers it", ([4], [9, 0], {3: [0, 1]}), "2:1→4 1:1→4 0:1→4 3:1→4!1"),
+    Case("not in its own queue", ([], [0], ALL_FOUR), ""),
+]
+
+
+@pytest.mark.parametrize("case", LENT, ids=ids)
+def test_what_is_lent_comes_back(
+    case: Case[tuple[list[int], list[int], Mapping[int, Sequence[int]]], str],
+) -> None:
+    """A budget keeps what can be kept, and names itself where it cannot."""
+    waiting, allowed, pods = case.given
+    builder = lent(*waiting)
+    if not waiting:
+        builder.gang(1, ONE, queue="a", priority=60)
+    answer = covered(builder, allowed, pods, BEST_EFFORT)
+    past = ["!" + ",".join(map(str, it.budgets)) if it.budgets else "" for it in answer.evictions]
+    found = zip(told(answer).split(), past, strict=True)
+    assert " ".join(one + more for one, more in found) == case.want
+
+
 def test_who_passes_a_budget_is_told() -> None:
     """By whoever checks plans."""
     snapshot: Snapshot = lent(1).snapshot()
-    answer = plan(snapshot, POLICIES)
+    answer = plan(snapshot, BEST_EFFORT)
     strict = replace(snapshot, budgets=Budgets(("ns/b",), (0,), ((0,),), (0,) * 5))
     assert [*violations(strict, answer)] == ["1 pods of ns/b go, not 0"]

@@ -18,11 +18,13 @@ from scheduler.core.model import (
     Verdict,
 )
 from scheduler.core.plan import Limits, plan
+from scheduler.core.policy import Policies
 from scheduler.policies.registry import Choice, choose
 from tests.support.case import Case, ids
 from tests.support.snapshots import Builder, Node, Queue, shape
 
 POLICIES = choose(Choice())
+KEEPS = choose(Choice(disruption_budgets="always"))
 ONE = shape(gpu=1)
 
 
@@ -40,9 +42,9 @@ def told(answer: Plan) -> str:
     return " ".join(f"{','.join(map(str, it.units))}→{it.claimant}" for it in answer.evictions)
 
 
-def said(snapshot: Snapshot, unit: int = 8) -> tuple[str, str]:
+def said(snapshot: Snapshot, unit: int = 8, policies: Policies = POLICIES) -> tuple[str, str]:
     """Return the verdict on a unit, and what is said of it beyond its numbers."""
-    (one,) = [it for it in plan(snapshot, POLICIES).rejections if it.unit == unit]
+    (one,) = [it for it in plan(snapshot, policies).rejections if it.unit == unit]
     return one.verdict.title, explain(snapshot, one).partition(" free. ")[2]
 
 
@@ -148,8 +150,8 @@ _COVERED = "Too few pods may go by PodDisruptionBudget ns/pdb"
 def test_what_keeps_the_others_is_told() -> None:
     """Each by its own reason; and whoever waits hears of time and budgets."""
     snapshot = kept().snapshot(now=1000, budgets=_BUDGETS)
-    assert said(snapshot, 4) == ("NoCapacity", f"{_STAYING}. {_YOUNG}. {_COVERED}")
-    (one,) = plan(snapshot, POLICIES).rejections
+    assert said(snapshot, 4, KEEPS) == ("NoCapacity", f"{_STAYING}. {_YOUNG}. {_COVERED}")
+    (one,) = plan(snapshot, KEEPS).rejections
     assert one.wakes_on == {"room", "nodes", "time", "budgets"}
 
 
@@ -168,7 +170,7 @@ def test_a_budget_that_lets_one_go_is_told_to_who_needs_two() -> None:
     builder.gang(2, ONE, queue="b")
     budgets = Budgets(("ns/pdb",), (1,), ((0,),), (0, 0, NONE, NONE))
     snapshot = builder.snapshot(budgets=budgets)
-    (one,) = plan(snapshot, POLICIES).rejections
+    (one,) = plan(snapshot, KEEPS).rejections
     assert explain(snapshot, one).endswith(f". {_COVERED}")
 
 
@@ -196,15 +198,16 @@ def test_who_takes_something_is_told_nothing() -> None:
 
 def test_who_cannot_be_preempted_is_told() -> None:
     """With those who stay for another reason; in preempt only who matters less."""
-    builder = Builder([Node(gpu=4)], [Queue("a"), Queue("b", quota=2)])
-    for priority in (40, 50, 60):
-        builder.runs([0], ONE, queue="a", priority=priority, is_preemptible=False)
-    builder.runs([0], ONE, queue="a", stays="Kueue suspends and resumes it")
-    builder.gang(1, ONE, queue="a", priority=60)
-    builder.gang(1, ONE, queue="b")
-    snapshot, kueue = builder.snapshot(), "1 because Kueue suspends and resumes it"
-    assert said(snapshot, 4)[1] == f"{_SOME}{kueue}; 2 because {_FORBIDDEN}"
-    assert said(snapshot, 5)[1] == f"{_SOME}{kueue}; 3 because {_FORBIDDEN}"
+    kueue = "1 because Kueue suspends and resumes it"
+    for quota, unit, others in ((-1, 4, 2), (0, 5, 3)):
+        builder = Builder([Node(gpu=4)], [Queue("a", quota=quota), Queue("b", quota=2)])
+        for priority in (40, 50, 60):
+            builder.runs([0], ONE, queue="a", priority=priority, is_preemptible=False)
+        builder.runs([0], ONE, queue="a", stays="Kueue suspends and resumes it")
+        builder.gang(1, ONE, queue="a", priority=60)
+        builder.gang(1, ONE, queue="b")
+        told = said(builder.snapshot(), unit)[1]
+        assert told == f"{_SOME}{kueue}; {others} because {_FORBIDDEN}"
 
 
 def test_who_is_on_his_way_keeps_his_place() -> None:
@@ -289,7 +292,7 @@ FRONT: list[Case[dict[str, Any], str]] = [
     Case(
         "a quota",
         {"is_preemptible": False},
-        "a quota of its queues has no room for more that cannot be preempted",
+        "a quota of its queues has no room for it",
     ),
     Case("due four", {}, "its queue would have more than its fair share"),
 ]

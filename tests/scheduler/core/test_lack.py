@@ -237,7 +237,7 @@ def test_a_time_is_told_only_where_it_could_help(asked: int) -> None:
     builder.gang(1, shape(gpu=asked), queue="b")
     budgets = Budgets(("ns/pdb",), (0,), ((0,),), (NONE, 0, NONE, NONE))
     snapshot = builder.snapshot(now=1000, budgets=budgets)
-    (one,) = plan(snapshot, choose(Choice())).rejections
+    (one,) = plan(snapshot, choose(Choice(disruption_budgets="always"))).rejections
     told = explain(snapshot, one)
     assert ("may go from" in told, "PodDisruptionBudget" in told) == (asked == 2, asked == 2)
     assert ("would not make the room" in told) == (asked == 4)
@@ -252,7 +252,9 @@ def test_whatever_keeps_them_is_told_together() -> None:
     builder.gang(1, ALL, queue="b")
     budgets = Budgets(("ns/pdb",), (0,), ((0,),), (0, NONE, NONE))
     snapshot = builder.snapshot(budgets=budgets)
-    (one,) = plan(snapshot, choose(Choice())).rejections
-    told = explain(snapshot, one)
-    assert "1 because Kueue suspends and resumes it" in told
-    assert "Too few pods may go by PodDisruptionBudget ns/pdb" in told
+    for kept in (True, False):  # of a budget that is not kept nothing is told
+        chosen = "always" if kept else "best-effort"
+        (one,) = plan(snapshot, choose(Choice(disruption_budgets=chosen))).rejections
+        told = explain(snapshot, one)
+        assert "1 because Kueue suspends and resumes it" in told
+        assert ("Too few pods may go by PodDisruptionBudget ns/pdb" in told) == kept

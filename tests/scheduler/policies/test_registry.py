@@ -10,7 +10,7 @@ from scheduler.policies.elastic import elastic
 from scheduler.policies.nominated_node import nominated_node
 from scheduler.policies.placement import binpack, spread
 from scheduler.policies.priority import priority
-from scheduler.policies.quota import within_limit, within_quota
+from scheduler.policies.quota import may_borrow, within_limit, within_quota
 from scheduler.policies.registry import (
     ACTIONS,
     FIXED,
@@ -65,6 +65,13 @@ FAULTS: list[Case[Choice, list[str]]] = [
         ["placement 'heap' of cpu is unknown: binpack or spread"],
     ),
     Case(
+        "a meaning of budgets that there is not",
+        Choice(disruption_budgets="never"),
+        [
+            "what budgets of disruption mean, 'never', is unknown; there are best-effort, always",
+        ],
+    ),
+    Case(
         "an order of victims that there is not",
         Choice(victims="oldest"),
         ["order of victims 'oldest' is unknown; there are kai, least-work-lost, fewest-units"],
@@ -97,7 +104,7 @@ def test_what_nobody_chose_is_as_kai_has_it() -> None:
     assert weights == [10_000_000.0, 1_000.0, 10.0, 9.0]
     assert [score for _, score in got.scores[:3]] == [nominated_node, availability, resource_type]
     assert got.unit_order == (priority, elastic)
-    assert got.quotas == (within_limit, within_quota)
+    assert got.quotas == (within_limit, within_quota, may_borrow)
     assert got.actions == ACTIONS
 
 
@@ -139,13 +146,13 @@ def counted(policies: Policies) -> tuple[int, int, int]:
 
 # plugins that are off -> how many scores, orders and quotas are left
 WITHOUT: list[Case[tuple[str, ...], tuple[int, int, int]]] = [
-    Case("none", (), (4, 2, 2)),
-    Case("the promised node", ("nominatednode",), (3, 2, 2)),
-    Case("placement", ("nodeplacement",), (3, 2, 2)),
-    Case("priority", ("priority",), (4, 1, 2)),
+    Case("none", (), (4, 2, 3)),
+    Case("the promised node", ("nominatednode",), (3, 2, 3)),
+    Case("placement", ("nodeplacement",), (3, 2, 3)),
+    Case("priority", ("priority",), (4, 1, 3)),
     Case("bounds", ("proportion",), (4, 2, 0)),
-    Case("what is always on stays on", ("predicates", "subgrouporder", "taskorder"), (4, 2, 2)),
-    Case("what is not built yet", ("topology", "numa"), (4, 2, 2)),
+    Case("what is always on stays on", ("predicates", "subgrouporder", "taskorder"), (4, 2, 3)),
+    Case("what is not built yet", ("topology", "numa"), (4, 2, 3)),
     Case("all", PLUGINS, (0, 0, 0)),
 ]
 

@@ -14,10 +14,16 @@ Simulate: TypeAlias = Callable[[Sequence[Obj]], Mapping[str, Any]]
 
 
 def difference(
-    objects: Sequence[Obj], simulate: Simulate, then: Sequence[str] = (), victims: str = "kai"
+    objects: Sequence[Obj],
+    simulate: Simulate,
+    then: Sequence[str] = (),
+    victims: str = "kai",
+    *,
+    keeps_budgets: bool = False,
 ) -> str:
     """Return what the reference and the simulation decide differently; nothing if they agree."""
-    want = as_text(allocate(objects, then=then, victims=victims))
+    outcome = allocate(objects, then=then, victims=victims, keeps_budgets=keeps_budgets)
+    want = as_text(outcome)
     got = as_text(read_document(simulate(objects), want["fairShare"]))
     lines = []
     for topic in want:
@@ -49,19 +55,21 @@ def told(
     simulate: Simulate,
     then: Sequence[str] = (),
     victims: str = "kai",
+    *,
+    keeps_budgets: bool = False,
 ) -> str:
     """Return all there is to say about a difference."""
 
-    def differs(some: Sequence[Obj]) -> bool:
-        return bool(difference(some, simulate, then, victims))
+    def differing(some: Sequence[Obj]) -> str:
+        return difference(some, simulate, then, victims, keeps_budgets=keeps_budgets)
 
-    few = smallest(objects, differs)
+    few = smallest(objects, lambda some: bool(differing(some)))
     return "\n".join(
         [
             f"seed {seed}",
-            difference(objects, simulate, then, victims),
+            differing(objects),
             f"of {len(objects)} objects {len(few)} are enough:",
-            difference(few, simulate, then, victims),
+            differing(few),
             yaml.safe_dump_all(few, sort_keys=False),
         ]
     )

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.scheduler.reference.agreement import difference, told
-from tests.support.reference import TooMany, allocate, lent_cluster, random_cluster
+from tests.support.reference import TooMany, allocate, kept_cluster, lent_cluster, random_cluster
 from tests.support.size import blocks, by_first_seed
 from trainer_kai.cli.simulation import Options, simulate
 
@@ -66,6 +66,31 @@ def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
     assert block.start or victims == "kai" or others
 
 
+@pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
+@pytest.mark.parametrize("budgets", ["best-effort", "always"])
+def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
+    """Budgets, pods that succeeded, and TrainJobs that cannot be evicted."""
+    keeps = budgets == "always"
+    chosen = Options(actions=("allocate", *_THEN), disruption_budgets=budgets)
+
+    def found(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+        return simulate(objects, chosen)
+
+    evicting = looked_at = 0
+    for seed in block:
+        objects = kept_cluster(Random(seed))
+        try:
+            evicting += bool(allocate(objects, then=_THEN, keeps_budgets=keeps).evictions)
+        except TooMany:
+            continue
+        looked_at += 1
+        if difference(objects, found, _THEN, keeps_budgets=keeps):
+            message = told(seed, objects, found, _THEN, keeps_budgets=keeps)
+            pytest.fail(message, pytrace=False)
+    assert looked_at >= 0.9 * len(block)
+    assert block.start or evicting >= 0.05 * len(block)
+
+
 @pytest.mark.parametrize("block", blocks(12), ids=by_first_seed)
 @pytest.mark.parametrize("goal", ["fair-share", "quota-only"])
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
@@ -78,6 +103,17 @@ def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> No
             if one["kind"] == "Queue":
                 one["metadata"]["annotations"] = {"trainer-kai.dev/reclaim-goal": goal}
         cycles = simulate(objects, options)["cycles"][7:]
+        moves = [(cycle["evictions"], cycle["binds"]) for cycle in cycles]
+        assert moves == [([], [])] * 3, f"seed {seed}"
+
+
+@pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
+@pytest.mark.parametrize("budgets", ["best-effort", "always"])
+def test_it_ends_whatever_keeps_it(block: range, budgets: str) -> None:
+    """What went although a budget or a pod that succeeded kept it does not come back for it."""
+    options = Options(cycles=10, disruption_budgets=budgets)
+    for seed in block:
+        cycles = simulate(kept_cluster(Random(seed)), options)["cycles"][7:]
         moves = [(cycle["evictions"], cycle["binds"]) for cycle in cycles]
         assert moves == [([], [])] * 3, f"seed {seed}"
 

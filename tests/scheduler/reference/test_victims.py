@@ -11,7 +11,7 @@ from scheduler.policies.registry import Choice, choose
 from scheduler.state.encode import encode
 from scheduler.state.terms import Terms
 from tests.support.clusters import cluster
-from tests.support.reference import lent_cluster, random_cluster
+from tests.support.reference import kept_cluster, lent_cluster, random_cluster
 from tests.support.size import examples, seeds
 from tests.support.violations import violations
 from trainer_kai.cli.simulation import Options, simulate
@@ -33,7 +33,9 @@ def plans() -> list[tuple[int, Snapshot, Plan]]:
 
 def drawn(seed: int) -> list[dict[str, Any]]:
     """Return a cluster in which queues have lent, or a crowded one."""
-    return lent_cluster(Random(seed)) if seed % 3 else random_cluster(Random(seed), crowded=True)
+    if not seed % 3:
+        return random_cluster(Random(seed), crowded=True)
+    return (lent_cluster if seed % 2 else kept_cluster)(Random(seed))
 
 
 def test_who_loses_is_whole_and_may_lose() -> None:

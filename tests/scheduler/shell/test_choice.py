@@ -71,6 +71,14 @@ def test_who_loses_first() -> None:
     assert choose(choice_of(settings)).victims is VICTIMS["least-work-lost"]
 
 
+def test_what_budgets_mean() -> None:
+    """They are best effort in reclaim, unless a site says otherwise."""
+    settings = Policies.model_validate({"disruption_budgets": "always"})
+
+    assert not choose(choice_of(Policies())).keeps_budgets
+    assert choose(choice_of(settings)).keeps_budgets
+
+
 def test_which_resources_are_gpus() -> None:
     """Those of two makers, unless a site says otherwise."""
     assert gpu_resources_of(Policies()) == ("nvidia.com/gpu", "amd.com/gpu")

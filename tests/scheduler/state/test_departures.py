@@ -1,5 +1,6 @@
 """What whoever leaves is told: for whom, why, and how much work is lost."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from scheduler.core.decision import Action, Eviction
 from scheduler.core.model import NONE
 from scheduler.state.departures import departure_of, together
 from tests.support.case import Case, ids
-from tests.support.clusters import encoded, group, node, pod
+from tests.support.clusters import encoded, group, made, node, pod
 
 LEAVES = "ns/mine gets its room: its priority is 50, and here it is 50"
 
@@ -30,12 +31,12 @@ LOST: list[Case[tuple[int, str], str]] = [
 ]
 
 
-def told(claimant: int = 0, **more: Any) -> str:
+def told(claimant: int = 0, others: Sequence[Any] = (), **more: Any) -> str:
     """Return what a group is told that leaves."""
     start = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T08:00:00Z"}}
     theirs = group("theirs", minMember=1, meta=start)
     found = encoded(
-        node("a"), group("mine"), pod("m", "mine"), theirs, pod("t", "theirs", node="a")
+        node("a"), group("mine"), pod("m", "mine"), theirs, pod("t", "theirs", node="a"), *others
     )
     rows = [key.name for key in found.units]
     one = Eviction(
@@ -56,6 +57,26 @@ def test_how_much_work_is_lost(case: Case[tuple[int, str], str]) -> None:
     assert told(work_lost=work, order=order) == LEAVES + case.want
 
 
+# how many budgets let none go -> what is said of them
+PASSED: list[Case[int, str]] = [
+    Case("none", 0, ""),
+    Case("one", 1, "; although PodDisruptionBudget ns/b0 allows 0"),
+    Case(
+        "many",
+        5,
+        "".join(f"; although PodDisruptionBudget ns/b{it} allows 0" for it in range(3))
+        + "; and 2 more PodDisruptionBudgets",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", PASSED, ids=ids)
+def test_budgets_that_let_fewer_go_are_named(case: Case[int, str]) -> None:
+    """With what they allow, three at most."""
+    others = [made("PodDisruptionBudget", f"b{it}", spec={}) for it in range(case.given)]
+    assert told(others=others, budgets=tuple(range(case.given))) == LEAVES + case.want
+
+
 def test_who_leaves_for_nobody_is_told_too() -> None:
     """Stale units lose work as well."""
     words = "it has lacked some of its pods for too long; 5 GPU-seconds since its start are lost"
@@ -64,10 +85,14 @@ def test_who_leaves_for_nobody_is_told_too() -> None:
 
 def test_what_a_unit_loses_step_by_step_is_told_at_once() -> None:
     """For each claimant: all of it goes together, and so is what is lost counted."""
-    first = Eviction((1,), (4,), False, Action.RECLAIM, 0, 1000, 60)
-    more = replace(first, pods=(5,), work_lost=30)
+    first = Eviction((1,), (4,), False, Action.RECLAIM, 0, 1000, 60, budgets=(1,))
+    more = replace(first, pods=(5,), work_lost=30, budgets=(2,))
     other, whole = replace(first, claimant=2, pods=(6,)), replace(first, is_whole=True, pods=(7,))
 
     found = together([first, other, more, whole])
 
-    assert found == [replace(first, pods=(4, 5), gpus=2000, work_lost=90), other, whole]
+    assert found == [
+        replace(first, pods=(4, 5), gpus=2000, work_lost=90, budgets=(1, 2)),
+        other,
+        whole,
+    ]

@@ -103,6 +103,27 @@ def test_of_others_it_is_nobodys_business() -> None:
     assert unit_of(found, "g").stays == ""
 
 
+def test_what_succeeded_keeps_nothing() -> None:
+    """A unit of which pods succeeded and others run is partly done, and can be evicted."""
+    for count in (0, 1):
+        done = [jobset_pod(f"d{it}", "g", node="a", phase="Succeeded") for it in range(count)]
+        unit = unit_of(encoded(*running(jobset(), trainjob(), *done)), "g")
+        assert (unit.stays, unit.is_partly_done) == ("", bool(count))
+
+
+@pytest.mark.parametrize("case", ["nothing runs", "no JobSet"])
+def test_what_is_not_partly_done(case: str) -> None:
+    """What is over has nothing to lose; pods without a JobSet do nothing again."""
+    is_over = case == "nothing runs"
+    owned = {"ownerReferences": [JOBSET]} if is_over else {}
+    subs = [{"name": "n-replica-0", "minMember": 1}]
+    some = [jobset_pod("p", "g", node="" if is_over else "a")]
+    some.append(jobset_pod("d", "g", node="a", phase="Succeeded"))
+    found = encoded(node("a"), group("g", meta=owned, subGroups=subs), jobset(), *some)
+
+    assert not unit_of(found, "g").is_partly_done
+
+
 # the annotation -> when work was saved, in seconds after 08:00
 SAVED: list[Case[str, int]] = [
     Case("in UTC", "2026-01-05T08:00:07Z", 7),

@@ -7,6 +7,7 @@ scheduler, nor anything of the product that decides.
 
 from tests.support.reference.chance import random_cluster
 from tests.support.reference.chance_going import going_cluster
+from tests.support.reference.chance_kept import kept_cluster
 from tests.support.reference.chance_lent import lent_cluster
 from tests.support.reference.chance_promised import promised_cluster
 from tests.support.reference.evicting import TooMany
@@ -17,6 +18,7 @@ __all__ = [
     "TooMany",
     "allocate",
     "going_cluster",
+    "kept_cluster",
     "lent_cluster",
     "promised_cluster",
     "random_cluster",

@@ -11,8 +11,11 @@ _AT: Final = ("00:00:00", "00:30:00", "00:30:00", "00:50:00", "00:59:00", "01:00
 _NOTES: Final = ("trainer-kai.dev/reclaim-goal", ("quota-only", "quota-only", "fair-share", "both"))
 
 
-def lent_cluster(random: Random) -> list[Obj]:
-    """Return two nodes full of units of a few queues, and a few who claim something."""
+def lent_cluster(random: Random, owned: float = 0.3) -> list[Obj]:
+    """Return two nodes full of units of a few queues, and a few who claim something.
+
+    A part of the units is *owned* by TrainJobs.
+    """
     objects = [_made("Namespace", "a", "01:00:00")]
     nodes = [f"node-{i}" for i in range(2)]
     for name in nodes:
@@ -27,9 +30,11 @@ def lent_cluster(random: Random) -> list[Obj]:
         size = random.choice((1, 1, 2, 2, 3, 4))
         if max(free.values()) < size:
             continue
-        objects += _unit(random, f"runs-{i}", random.choice((leaves[0], *leaves)), size, free)
+        queue = random.choice((leaves[0], *leaves))
+        objects += _unit(random, f"runs-{i}", queue, (size, owned), free)
     for i in range(random.randint(1, 2)):
-        objects += _unit(random, f"waits-{i}", leaves[-1], random.choice((1, 2, 3, 4)), {})
+        size = random.choice((1, 2, 3, 4))
+        objects += _unit(random, f"waits-{i}", leaves[-1], (size, owned), {})
     random.shuffle(objects)
     return objects
 
@@ -55,16 +60,19 @@ def _queues(random: Random) -> tuple[list[str], list[Obj]]:
     return leaves, found
 
 
-def _unit(random: Random, name: str, queue: str, size: int, free: dict[str, int]) -> list[Obj]:
+def _unit(
+    random: Random, name: str, queue: str, about: tuple[int, float], free: dict[str, int]
+) -> list[Obj]:
     """Return a group of pods with a GPU each, there or waiting; some are of a TrainJob."""
     pods = []
+    size, owned = about
     group = _made("PodGroup", name, random.choice(_AT))
     least = random.choice((size, size, size, 1))
     group["spec"] = {"queue": queue, "minMember": least if free else size}
     notes = group["metadata"]["annotations"] = {}
     if random.random() < 0.9:
         notes["kai.scheduler/last-start-timestamp"] = f"2026-01-01T{random.choice(_AT)}Z"
-    others = _owners(random, group) if random.random() < 0.3 else []
+    others = _owners(random, group) if random.random() < owned else []
     for i in range(size):
         pod = _made("Pod", f"{name}-{i}", group["metadata"]["creationTimestamp"][11:19])
         pod["metadata"]["annotations"] = {"pod-group-name": name}

@@ -54,6 +54,14 @@ class Block:
     asks: list[rights.Asked]
     is_whole: bool = False
 
+    @property
+    def is_partly_done(self) -> bool:
+        """Say whether pods of one of its units are there, and others of that unit succeeded."""
+        return any(
+            one.owner and {"there", "succeeded"} <= {pod.state for pod in one.pods}
+            for one in self.units
+        )
+
 
 def take_back(
     cluster: Cluster, verdicts: dict[Unit, str], actions: Iterable[str]
@@ -123,18 +131,48 @@ def _claim(
     if is_later and not _try(cluster, unit, []):
         return []
     found = [it for it in blocks_of(cluster, spared) if _may_go(cluster, unit, action, it)]
+    tries = [*_tries(cluster, action, found)]
     if unit.patient:
-        unit.is_held = unit.is_held or bool(found)
+        unit.is_held = unit.is_held or any(some for some, _ in tries)
         return None
     if len(found) > MOST:
         raise TooMany
+    for blocks, keeps in tries:
+        gone = _find(cluster, unit, action, asks, (blocks, keeps))
+        if gone is not None:
+            return gone
+    return None
+
+
+def _tries(cluster: Cluster, action: str, found: list[Block]) -> Iterator[tuple[list[Block], bool]]:
+    """Yield who might lose something, and whether budgets are kept: the mildest way first."""
+    unbarred = [it for it in found if cluster.may_go(it.pods)]
+    yield [it for it in unbarred if not it.is_partly_done], True
+    yield unbarred, True
+    if action == "reclaim" and not cluster.keeps_budgets:
+        yield found, False
+
+
+def _find(
+    cluster: Cluster,
+    unit: Unit,
+    action: str,
+    asks: list[rights.Asked],
+    some: tuple[list[Block], bool],
+) -> list[Pod] | None:
+    """Return the pods of some blocks that go for a unit, which then has its room; or None."""
+    found, keeps = some
+    known, asked = queues_of(cluster), asks[0]
     line = in_order(cluster, line_of(cluster, found), asked)
+    line.sort(key=lambda it: (not cluster.may_go(it.pods), it.is_partly_done))
 
     def leaves_room(some: tuple[int, ...]) -> bool:
         return not _would(cluster, unit, [line[rank] for rank in some])
 
     def does(some: tuple[int, ...]) -> bool:
         blocks = [line[rank] for rank in some]
+        if keeps and not cluster.may_go(pod for block in blocks for pod in block.pods):
+            return False
         if action == "reclaim":
             lost = [(known[block.queue], amounts) for block, amounts in _losses(blocks)]
             may, is_fair = rights.take_all(known[unit.queue], asked, lost, Fraction(1))
@@ -142,11 +180,14 @@ def _claim(
                 return False
         return leaves_room(some)
 
-    some = first(len(line), does, leaves_room)
-    if some is None:
+    ranks = first(len(line), does, leaves_room)
+    if ranks is None:
         return None
-    assert not _try(cluster, unit, [line[rank] for rank in some])
-    return [pod for rank in some for pod in line[rank].pods]
+    gone = [pod for rank in ranks for pod in line[rank].pods]
+    assert not _try(cluster, unit, [line[rank] for rank in ranks])
+    for budget in cluster.budgets:
+        budget.left -= len(set(gone).intersection(budget.pods))
+    return gone
 
 
 def _may_go(cluster: Cluster, unit: Unit, action: str, block: Block) -> bool:
@@ -275,12 +316,10 @@ def _first_of(unit: Unit) -> rights.Asked:
 
 def _may_lose(cluster: Cluster, unit: Unit, spared: set[Unit]) -> bool:
     way = cluster.way_up(unit.queue)
-    is_ending = unit.owner and {"there", "succeeded"} <= {pod.state for pod in unit.pods}
     return (
         unit.preemptible
         and not unit.stays
         and unit not in spared
-        and not is_ending
         and bool(way)
         and not way[-1].parent
         and not cluster.is_misconfigured(unit)

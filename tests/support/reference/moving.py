@@ -52,7 +52,8 @@ def _candidates(cluster: Cluster, unit: Unit) -> Iterator[Block]:
     for block in blocks_of(cluster, set()):
         (one, *others) = block.units
         is_all = {*block.pods} == {pod for pod in one.pods if pod.state in ("there", "old")}
-        if one is not unit and not others and is_all and _can_move(one):
+        may = not others and not block.is_partly_done
+        if one is not unit and may and is_all and _can_move(one):
             yield replace(block, more=_sum(block.pods), rank=unit_rank(one))
 
 

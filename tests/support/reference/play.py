@@ -37,14 +37,16 @@ def allocate(
     now: str = "",
     then: Sequence[str] = (),
     victims: str = "kai",
+    *,
+    keeps_budgets: bool = False,
 ) -> Outcome:
     """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
 
     *then* are further actions, of reclaim and preempt, or consolidation alone; `TooMany` says that
-    they are too much work. *victims* is who loses something first.
+    they are too much work. *victims* is who loses something first; *keeps_budgets* is in reclaim.
     """
     cluster = read(list(objects), now)
-    cluster.victims = victims
+    cluster.victims, cluster.keeps_budgets = victims, keeps_budgets
     share_out(cluster)
     outcome = Outcome()
     playing = []

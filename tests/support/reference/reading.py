@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from tests.support.reference.amounts import added, asked, axes, parsed, subtracted
 from tests.support.reference.grouping import read_units
-from tests.support.reference.things import Cluster, Machine, Pod, Queue, Unit
+from tests.support.reference.things import Budget, Cluster, Machine, Pod, Queue, Unit
 from tests.support.reference.times import saved
 
 __all__ = ["read"]
@@ -49,6 +49,7 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
         queues={one["metadata"]["name"]: _queue(one) for one in by_kind.get("Queue", ())},
         total=_total(machines, pods),
         now=at,
+        budgets=[_budget(one, pods) for one in by_kind.get("PodDisruptionBudget", ())],
     )
     trainers = [job for job in by_kind.get("TrainJob", ()) if _is_trainers(job)]
     names = {_name(job) for job in trainers if _is_kueues(job)}
@@ -63,8 +64,32 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
     # What exists later may be put on nodes too, and others must see it there.
     cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
     _connect(cluster)
+    for unit in cluster.units:
+        unit.is_unevictable = unit.preemptible and _is_unevictable(cluster, unit)
     _hold(cluster)
     return cluster
+
+
+def _budget(raw: Obj, pods: Sequence[tuple[Obj, Pod]]) -> Budget:
+    """Return which pods a PodDisruptionBudget covers, and how many of them may go."""
+    meta, status = raw["metadata"], raw["status"]
+    wanted = raw["spec"]["selector"].get("matchLabels", {}).items()
+    found = [
+        pod
+        for one, pod in pods
+        if pod.namespace == meta["namespace"]
+        and wanted <= pod.labels.items()
+        and _state(one) == "there"
+    ]
+    is_old = status.get("observedGeneration", 0) < meta.get("generation", 0)
+    allowed = 0 if is_old else status["disruptionsAllowed"]
+    return Budget(found, max(min(allowed, len(found) - status["desiredHealthy"]), 0))
+
+
+def _is_unevictable(cluster: Cluster, unit: Unit) -> bool:
+    """Say whether what leaves with a unit cannot be evicted, though it may be preempted itself."""
+    units = [it for it in cluster.units if it is unit or (unit.owner and it.owner == unit.owner)]
+    return any(it.queue != unit.queue or it.stays or not it.preemptible for it in units)
 
 
 def _name(one: Obj) -> tuple[str, str]:
@@ -227,12 +252,22 @@ def _hold(cluster: Cluster) -> None:
             is_there = pod.state in ("there", "old") or (pod.is_stuck and pod.node in ready)
             if is_there:
                 cluster.hold(unit, pod)
+            if unit.is_unevictable and pod.state in ("there", "old"):
+                _fix(cluster, unit, pod)
             if pod.releases and pod.node in ready:
                 _let_go(cluster, unit, pod)
             if is_there or (is_alive and pod.state in wishes):
                 for queue in cluster.way_up(unit.queue):
                     for i, amount in enumerate(axes(pod.needs)):
                         queue.requested[i] += amount
+
+
+def _fix(cluster: Cluster, unit: Unit, pod: Pod) -> None:
+    """Count a pod as fixed of its queue, and of no other."""
+    for queue in cluster.way_up(unit.queue)[:1]:
+        for i, amount in enumerate(axes(pod.needs)):
+            queue.fixed[i] += amount
+            queue.unevictable[i] += amount
 
 
 def _let_go(cluster: Cluster, unit: Unit, pod: Pod) -> None:

@@ -1,12 +1,12 @@
 """What a cluster is made of, as the reference sees it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tests.support.reference.amounts import Amounts, Axes, axes
 
-__all__ = ["Cluster", "Group", "Leaf", "Machine", "Part", "Pod", "Queue", "Unit"]
+__all__ = ["Budget", "Cluster", "Group", "Leaf", "Machine", "Part", "Pod", "Queue", "Unit"]
 
 
 @dataclass(eq=False)
@@ -87,7 +87,8 @@ class Unit:
     patient: bool = False  # it takes nothing from others yet
     is_held: bool = False  # that is what keeps it from taking something
     awaits_its_own: bool = False  # what goes of its queues is in its way
-    stays: bool = False  # somebody else looks after its TrainJob
+    stays: bool = False  # another controller looks after its TrainJob
+    is_unevictable: bool = False  # it may be preempted by its word, and cannot be evicted
     began: str = ""  # when it began to run, where that is known
     saved: str = ""  # when it saved its work last, where it says so
     has_strays: bool = False  # pods wait that name a sub-group which it does not have
@@ -124,6 +125,7 @@ class Queue:
     fair: list[int] = field(default_factory=lambda: [0, 0, 0])
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
+    unevictable: list[int] = field(default_factory=lambda: [0, 0, 0])  # in fixed, of its own units
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
     left: list[int] = field(default_factory=lambda: [0, 0, 0])  # that goes, and nobody waits for
     left_at: dict[str, list[int]] = field(default_factory=dict)  # of that, by node
@@ -131,6 +133,14 @@ class Queue:
     goal: str = ""  # of reclaim among those below it
     preempt_min: str = ""
     reclaim_min: str = ""
+
+
+@dataclass(eq=False)
+class Budget:
+    """Pods of which so many may still go."""
+
+    pods: list[Pod]
+    left: int
 
 
 @dataclass(eq=False)
@@ -144,6 +154,13 @@ class Cluster:
     total: Axes
     now: str
     victims: str = "kai"
+    budgets: list[Budget] = field(default_factory=list)
+    keeps_budgets: bool = False  # in reclaim as well
+
+    def may_go(self, pods: Iterable[Pod]) -> bool:
+        """Say whether budgets let all of these pods go."""
+        gone = set(pods)
+        return all(len(gone.intersection(it.pods)) <= max(it.left, 0) for it in self.budgets)
 
     def way_up(self, name: str) -> list[Queue]:
         """Return a queue and those above it."""

@@ -44,6 +44,11 @@ def over_capacity(cluster: Cluster, unit: Unit, pods: list[Pod]) -> str:
         for i in range(3):
             if more[i] and queue.quota[i] != -1 and queue.fixed[i] + more[i] > queue.quota[i]:
                 return "NonPreemptibleOverQuota"
+    for queue in way[:1]:
+        for i in range(3):
+            is_over = queue.quota[i] != -1 and queue.fixed[i] > queue.quota[i]
+            if more[i] and queue.unevictable[i] and is_over:
+                return "NonPreemptibleOverQuota"
     return ""
 
 

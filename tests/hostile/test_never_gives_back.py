@@ -1,0 +1,123 @@
+"""What a tenant's queue has above its quota is lent, whatever the tenant does to keep it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tests.hostile.conftest import Simulate
+from tests.hostile.jobsets import jobset, trainjob
+from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group, queue
+
+Obj = dict[str, Any]
+
+_JOBSET_API: Final = "jobset.x-k8s.io/v1alpha2"
+_KUEUE: Final[Mapping[str, str]] = {"kueue.x-k8s.io/queue-name": "x"}
+_BUDGET: Final = "tenant/mine"
+
+
+def _victims(*names: str) -> list[Obj]:
+    """Return a gang of 8 GPUs of each victim, which waits."""
+    return [
+        it
+        for name in names
+        for it in (pod_group(name, "job", 8), *(pod(name, f"p{n}", 1, "job") for n in range(8)))
+    ]
+
+
+def _running(name: str, at: str, gpus: int, labels: Mapping[str, str] | None = None) -> list[Obj]:
+    """Return a TrainJob of the tenant that runs on a node: one pod for each GPU."""
+    job = trainjob(name, f"uid-of-{name}")
+    job["metadata"]["labels"] = {**(labels or {})}
+    job["spec"] = {"runtimeRef": {"name": "any"}}
+    group, made = pod_group(TENANT, f"pg-{name}", gpus), jobset(name, [], job)
+    owner = {"apiVersion": _JOBSET_API, "kind": "JobSet", "name": name, "uid": f"uid-{name}"}
+    group["metadata"]["ownerReferences"] = [owner]
+    pods = [_of_job(pod(TENANT, f"{name}-{n}", 1, f"pg-{name}", at)) for n in range(gpus)]
+    return [job, made, group, *pods]
+
+
+def _of_job(one: Obj) -> Obj:
+    """Let a pod be made by a Job of a JobSet."""
+    of = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "j", "controller": True}
+    one["metadata"]["ownerReferences"] = [of]
+    one["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = "0"
+    return one
+
+
+def _budget(allowed: int) -> Obj:
+    """Return the tenant's own budget, which covers all of its pods."""
+    status = {"disruptionsAllowed": allowed, "desiredHealthy": 16, "currentHealthy": 16}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "mine", "namespace": TENANT},
+        "spec": {"maxUnavailable": 0, "selector": {}},
+        "status": {**status, "expectedPods": 16},
+    }
+
+
+def _borrowed(labels: Mapping[str, str] | None = None) -> list[Obj]:
+    """Return two TrainJobs of the tenant, which have all 16 GPUs."""
+    return [it for at in range(2) for it in _running(f"mine{at}", f"n{at}", 8, labels)]
+
+
+def test_a_budget_of_the_tenant_keeps_nothing_back(simulate: Simulate) -> None:
+    """Both victims get their quota; the tenant's PodGroups are told which budget was passed."""
+    found = simulate([*cluster(), *_victims(*VICTIMS), *_borrowed(), _budget(0)])
+
+    assert [*found.evictions.values()] == ["reclaim"] * 16
+    reasons = {it["reason"] for it in found.document["cycles"][0]["evictions"]}
+    assert all(f"although PodDisruptionBudget {_BUDGET} allows 0" in it for it in reasons)
+    assert not found.waiting
+
+
+def test_a_site_may_keep_budgets_always(simulate: Simulate) -> None:
+    """Then the victim is told which budget it is."""
+    given = [*cluster(), *_victims("red"), *_borrowed(), _budget(0)]
+    found = simulate(given, disruption_budgets="always")
+
+    assert not found.evictions
+    told = found.waiting["red/job"]["message"]
+    assert f"Too few pods may go by PodDisruptionBudget {_BUDGET}" in told
+
+
+def test_a_pod_that_succeeded_keeps_nothing_back(simulate: Simulate) -> None:
+    """One tiny pod of each TrainJob is done; the pods that run go all the same."""
+    borrowed = _borrowed()
+    for name in ("mine0", "mine1"):
+        done = _of_job(pod(TENANT, f"{name}-done", 0, f"pg-{name}", f"n{name[-1]}"))
+        done["status"] = {"phase": "Succeeded"}
+        borrowed.append(done)
+    found = simulate([*cluster(), *_victims(*VICTIMS), *borrowed])
+
+    assert [*found.evictions.values()] == ["reclaim"] * 16
+    assert not found.waiting
+
+
+def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: Simulate) -> None:
+    """With a label by which a TrainJob stays, the tenant gets nothing more on top of it."""
+    kept = _running("mine0", "n0", 8, _KUEUE)
+    more = [pod_group(TENANT, "more", 1), pod(TENANT, "more", 1, "more")]
+    found = simulate([*cluster(), node("n2"), *_victims("red"), *kept, *more])
+
+    assert {it for it in found.binds if it.startswith("red/")} == {f"red/p{n}" for n in range(8)}
+    assert not any(it.startswith("tenant/") for it in found.binds)
+    told = found.waiting["tenant/more"]
+    assert told["reason"] == "NonPreemptibleOverQuota"
+    assert told["message"] == (
+        "queue tenant may borrow nothing more: it has 8 GPU that it cannot give back, and a quota "
+        "of 0 GPU, because 1 PodGroup cannot be evicted (tenant/pg-mine0); 1 GPU more is needed. "
+        "It can start when 8 GPU of this can be given back or the quota of queue tenant rises to "
+        "8 GPU"
+    )
+
+
+def test_who_shares_a_parent_with_it_keeps_what_is_theirs(simulate: Simulate) -> None:
+    """Below one queue: what the tenant cannot give back is not counted against its neighbours."""
+    queues = [queue("team", 8), queue("red", 8, parent="team"), queue(TENANT, 0, parent="team")]
+    wants = pod_group("red", "job", 8)
+    wants["spec"]["preemptibility"] = "non-preemptible"
+    pods = [pod("red", f"p{n}", 1, "job") for n in range(8)]
+    kept = _running("mine0", "n0", 8, _KUEUE)
+    found = simulate([node("n0"), node("n1"), *queues, wants, *pods, *kept])
+
+    assert len(found.binds) == 8
