@@ -109,27 +109,30 @@ async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, cou
     assert "its priority is 125, and here it is 50" in told["Evicted"]
 
 
-async def test_whom_a_budget_or_kueue_keeps_is_let_alone(teams: House, court: str) -> None:
-    """Whoever claims their room is told so, and has it when nothing keeps them any more."""
+async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
+    teams: House, court: str
+) -> None:
+    """The claim is told why it waits; then both go, and the pod is told which budget was passed."""
     cluster = teams.cluster
     kept = bare(court, "lodger", "borrower", 4)
     kept["metadata"]["labels"]["app"] = "lodger"
     async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=court) as seen:
         await cluster.api.request("POST", BUDGETS.path(court), _budget(court))
         await cluster.api.create(kept)
+        await seen.until(has_node("lodger"), "a pod borrows")
         kueues = Job("kueues", "borrower", 4, "600s", labels={KUEUE: "theirs"})
         await submit(cluster, court, kueues)
         await seen.until(on_nodes("kueues", 4), "both borrow")
-        await seen.until(has_node("lodger"), "both borrow")
         await submit(cluster, court, Job("claim", "owner", 8, "1s"))
-        await seen.until(
-            _told("claim", f"PodDisruptionBudget {court}/lodgers"), "a budget is named"
-        )
-        await seen.until(_told("claim", "1 because Kueue suspends and resumes it"), "and Kueue")
-        await cluster.api.delete(BUDGETS, court, "lodgers")
+        await seen.until(_told("claim", "1 because Kueue suspends and resumes it"), "it is told")
         fields = {"metadata": {"labels": {KUEUE: None}}}
         await cluster.api.merge(TRAINJOBS, court, "kueues", fields)
         await seen.until(complete("claim"), "the claim is met", 60)
+        history = seen.history()
+
+    marked = [it.obj for it in history if it.key.name == "lodger" and _targets(it.obj)]
+    told = f"although PodDisruptionBudget {court}/lodgers allows 0"
+    assert told in _targets(marked[0])[0]["message"]
 
 
 async def test_pods_of_others_are_marked_and_deleted(teams: House, court: str) -> None:
