@@ -94,10 +94,10 @@ def test_a_pod_that_succeeded_keeps_nothing_back(simulate: Simulate) -> None:
 
 
 def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: Simulate) -> None:
-    """With a label by which a TrainJob stays, the tenant gets nothing more on top of it."""
+    """With a TrainJob that is left to Kueue, which runs here, the tenant borrows nothing more."""
     kept = _running("mine0", "n0", 8, _KUEUE)
     more = [pod_group(TENANT, "more", 1), pod(TENANT, "more", 1, "more")]
-    found = simulate([*cluster(), node("n2"), *_victims("red"), *kept, *more])
+    found = simulate([*cluster(), node("n2"), *_victims("red"), *kept, *more], kueue=True)
 
     assert {it for it in found.binds if it.startswith("red/")} == {f"red/p{n}" for n in range(8)}
     assert not any(it.startswith("tenant/") for it in found.binds)
@@ -118,6 +118,6 @@ def test_who_shares_a_parent_with_it_keeps_what_is_theirs(simulate: Simulate) ->
     wants["spec"]["preemptibility"] = "non-preemptible"
     pods = [pod("red", f"p{n}", 1, "job") for n in range(8)]
     kept = _running("mine0", "n0", 8, _KUEUE)
-    found = simulate([node("n0"), node("n1"), *queues, wants, *pods, *kept])
+    found = simulate([node("n0"), node("n1"), *queues, wants, *pods, *kept], kueue=True)
 
     assert len(found.binds) == 8

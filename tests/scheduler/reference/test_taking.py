@@ -71,7 +71,7 @@ def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
 def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
     """Budgets, pods that succeeded, and TrainJobs that cannot be evicted."""
     keeps = budgets == "always"
-    chosen = Options(actions=("allocate", *_THEN), disruption_budgets=budgets)
+    chosen = Options(("allocate", *_THEN), disruption_budgets=budgets, kueue=True)
 
     def found(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
         return simulate(objects, chosen)

@@ -51,6 +51,18 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
         now=at,
         budgets=[_budget(one, pods) for one in by_kind.get("PodDisruptionBudget", ())],
     )
+    _own(cluster, by_kind)
+    # What exists later may be put on nodes too, and others must see it there.
+    cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
+    _connect(cluster)
+    for unit in cluster.units:
+        unit.is_unevictable = unit.preemptible and _is_unevictable(cluster, unit)
+    _hold(cluster)
+    return cluster
+
+
+def _own(cluster: Cluster, by_kind: Mapping[str, Sequence[Obj]]) -> None:
+    """Tell units what the TrainJobs say that they are of."""
     trainers = [job for job in by_kind.get("TrainJob", ()) if _is_trainers(job)]
     names = {_name(job) for job in trainers if _is_kueues(job)}
     for group in by_kind.get("PodGroup", ()):
@@ -61,13 +73,6 @@ def read(objects: Sequence[Obj], now: str) -> Cluster:
                 unit.stays = bool(owners & names)
                 own = [job for job in trainers if _name(job) in owners]
                 unit.saved = "".join(saved(job) for job in own)
-    # What exists later may be put on nodes too, and others must see it there.
-    cluster.pods += [pod for unit in cluster.units for pod in unit.pods if pod.later]
-    _connect(cluster)
-    for unit in cluster.units:
-        unit.is_unevictable = unit.preemptible and _is_unevictable(cluster, unit)
-    _hold(cluster)
-    return cluster
 
 
 def _budget(raw: Obj, pods: Sequence[tuple[Obj, Pod]]) -> Budget:
