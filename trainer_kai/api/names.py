@@ -78,6 +78,7 @@ INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: of those below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may units be moved
+ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed to all without a grant
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation; a copy on its TrainJob
 EVICTED_GPUS: Final = "trainer-kai.dev/evicted-gpus"  # PodGroup annotation: how many it lost last
 

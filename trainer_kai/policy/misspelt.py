@@ -11,6 +11,7 @@ from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from trainer_kai.api.names import (
+    ACCESS,
     ANTICIPATED,
     CONSOLIDATION,
     EVICTED_BY,
@@ -39,7 +40,7 @@ class Names(NamedTuple):
 
 
 TRAINJOBS: Final = Names((QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, LAST_CHECKPOINT))
-QUEUES: Final = Names((NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION))
+QUEUES: Final = Names((NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION, ACCESS))
 GROUPS: Final = Names(
     (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),
     (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),

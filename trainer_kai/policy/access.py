@@ -1,0 +1,75 @@
+"""Who may use a queue: what the queues themselves say, and the commands that change it.
+
+A queue says it by the annotation `trainer-kai.dev/access`. The nearest of the queue and its parents
+that says anything decides. Of an open queue nothing is asked; a closed one is used by namespaces
+and users that have the verb `use` on it. A site decides which of the two a queue is that says
+nothing.
+"""
+
+import shlex
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from trainer_kai.api.names import ACCESS
+
+__all__ = ["Access", "Said", "close_command", "grant_command", "is_closed", "said_of", "why_closed"]
+
+
+class Access(StrEnum):
+    """What a queue can say."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Said(NamedTuple):
+    """What counts for a queue, and the queue that says it: itself or one above it."""
+
+    access: Access | None  # None: no queue up to the top says anything
+    by: str = ""
+
+
+def said_of(
+    queue: str, parent_of: Callable[[str], str], annotation_of: Callable[[str], str | None]
+) -> Said:
+    """Return what counts for a queue.
+
+    A queue without a parent, and one that does not exist, has the parent "", and one without the
+    annotation has None. A value that is neither of the two counts as closed. A queue that is above
+    itself ends the search, as the top does.
+    """
+    seen: set[str] = set()
+    while queue and queue not in seen:
+        annotation = annotation_of(queue)
+        if annotation is not None:
+            access = Access.OPEN if annotation == Access.OPEN else Access.CLOSED
+            return Said(access, queue)
+        seen.add(queue)
+        queue = parent_of(queue)
+    return Said(None)
+
+
+def is_closed(said: Said, unannotated: str) -> bool:
+    """Say whether a queue is closed where those without the annotation are as the site says."""
+    return (said.access or unannotated) == Access.CLOSED
+
+
+def why_closed(said: Said) -> str:
+    """Say by what a closed queue is closed."""
+    if said.access is None:
+        return "queue_access.unannotated is closed, and it has no annotation"
+    return f"annotation {ACCESS} of queue {said.by}"
+
+
+def grant_command(queue: str, namespace: str, *, user: str = "", groups: Sequence[str] = ()) -> str:
+    """Return the command that lets a namespace use a queue, and users and groups in there."""
+    words = ["trainer-kai", "queue", "allow", queue, "-n", namespace]
+    words += ["--user", user] if user else []
+    words += [word for group in groups for word in ("--group", group)]
+    return shlex.join(words)
+
+
+def close_command(queue: str) -> str:
+    """Return the command that closes a queue, and lets those who use it now go on."""
+    return shlex.join(["trainer-kai", "queue", "close", queue, "--from-usage"])
