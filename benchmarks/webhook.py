@@ -329,7 +329,7 @@ def _desk() -> Desk:
     cache.put_runtime(SlimRuntime(metadata=Meta(name="deepspeed-distributed")))
     clock, metrics, log = SystemClock(), Metrics(), logger(__name__)
     desk = Desk(cache, BUNDLED, read, clock, metrics, log)
-    strictness = Strictness(BUNDLED, "enforce", refuses_unknown_queues=True)
+    strictness = Strictness(BUNDLED, "closed", refuses_unknown_queues=True)
     live = Elsewhere(runtime, may_use, has_queue)
     judge = Judge(cache, strictness, live, clock, metrics, log)
     desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))

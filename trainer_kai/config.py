@@ -31,6 +31,12 @@ _PREFIX: Final = "TRAINER_KAI_"
 _NO_SETTING: Final = re.compile(
     r"TRAINER_KAI_(CACHE|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?))"
 )
+_REMOVED: Final = {  # by the end of its name: what to write instead
+    "queue_permission": (
+        "was removed; where it was enforce set queue_access.unannotated to closed, where it was "
+        "warn or off leave both out"
+    ),
+}
 _OPTIONS: Final[Mapping[str, str]] = {
     "--config": "A YAML file with settings; of several a later one outranks an earlier one.",
     "--print-config": "Print every setting, its value and where that comes from.",
@@ -248,7 +254,11 @@ def _flags(argv: Sequence[str]) -> Iterator[_Found]:
 
 
 def _unknown(key: str, names: Iterable[str]) -> str:
+    plain = re.sub("[.-]", "_", key).lower()
+    removed = next((_REMOVED[it] for it in _REMOVED if plain.endswith(it)), "")
     inside = _inside(key, names)
+    if removed:
+        return removed
     if inside:
         return f"is a section, with {', '.join(inside)}"
     bare = {name.removeprefix(_PREFIX): name for name in names}

@@ -193,8 +193,8 @@ class Metrics:
     admission_permissions = Metric(
         Counter,
         "admission_permissions_total",
-        "Queues that somebody chose, by whether he may use them: allowed, refused, or failed (it "
-        "could not be asked).",
+        "Questions whether a user or a namespace may use a closed queue: allowed, refused, or "
+        "failed (it could not be asked).",
         "outcome",
     )
     admission_certificate_expires_timestamp_seconds = Metric(

@@ -27,14 +27,14 @@ __all__ = [
     "Kai",
     "Leader",
     "Log",
-    "Permission",
     "PodgrouperSettings",
     "Policies",
-    "QueuePermission",
+    "QueueAccess",
     "SchedulerSettings",
     "Server",
     "Settings",
     "Tls",
+    "Unannotated",
     "WebhookSettings",
     "listed",
 ]
@@ -131,7 +131,7 @@ _Name = Annotated[str, AfterValidator(_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
 S = TypeVar("S", bound="Settings")
 
-Permission: TypeAlias = Literal["enforce", "warn", "off"]
+Unannotated: TypeAlias = Literal["open", "closed"]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Days = Annotated[float, Field(gt=0, le=36_500)]
 _DAY_S: Final = 86_400.0
@@ -221,11 +221,17 @@ class Settings(_Model):
     health: Health = Health()
 
 
-class QueuePermission(_Model):
-    """What those have in common who ask whether somebody may use a queue."""
+class QueueAccess(_Model):
+    """Who may use queues, beside what the queues themselves say."""
 
-    queue_permission: Permission = "warn"
-    """What becomes of who uses a queue without permission: nothing, a warning, or a refusal."""
+    unannotated: Unannotated = "open"
+    """Whether a queue that has no access annotation, up to the top, is `open` or `closed`."""
+
+
+class _Asking(_Model):
+    """What webhook and scheduler have in common, which ask who may use a queue."""
+
+    queue_access: QueueAccess = QueueAccess()
 
 
 class Server(_Model):
@@ -315,7 +321,7 @@ class Admission(_Model):
     """Whether nodes come when they are needed (`grows`): then those of today refuse nothing."""
 
 
-class WebhookPart(QueuePermission):
+class WebhookPart(_Asking):
     """What only the webhook has."""
 
     admission: Admission = Admission()
@@ -372,7 +378,7 @@ class Kai(_Model):
     """Names and partition values of its SchedulingShards, with commas between them."""
 
 
-class SchedulerPart(QueuePermission):
+class SchedulerPart(_Asking):
     """What only the scheduler has."""
 
     priority_classes: Annotated[str, _all(_classes)] = ""

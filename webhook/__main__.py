@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.names import ACCESS
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.garbage import settle
@@ -96,7 +97,8 @@ def _follow_around(follower: _Follower, tree: QueueTree, around: Surroundings) -
     """Keep what nothing waits for: without it a TrainJob is only told less."""
 
     def put_queue(queue: Queue) -> None:
-        tree.put(queue.metadata.name, queue.spec.parent_queue)
+        meta = queue.metadata
+        tree.put(meta.name, queue.spec.parent_queue, meta.annotations.get(ACCESS))
         around.put_queue(queue)
 
     def drop_queue(key: Key) -> None:
@@ -167,7 +169,8 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
 def _strictness(settings: WebhookSettings, rules: Rules) -> Strictness:
     chosen = settings.admission
     lint = Strength(chosen.lint != "off", chosen.lint == "deny", chosen.cluster == "grows")
-    return Strictness(rules, settings.queue_permission, chosen.unknown_queue == "deny", lint)
+    unannotated = settings.queue_access.unannotated
+    return Strictness(rules, unannotated, chosen.unknown_queue == "deny", lint)
 
 
 def keeper_of(basis: Basis, settings: Tls) -> Keeper:

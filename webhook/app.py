@@ -2,7 +2,7 @@
 
 A `Desk` answers bodies; a `Server` carries them over TLS. What is wrong with a request is said with
 4xx. A mistake of ours is written down, and then nobody pays for it but the TrainJob that is being
-made: Trainer tries its JobSet again, and where queues are enforced its author does. Others go on as
+made: Trainer tries its JobSet again, and where a queue is closed its author does. Others go on as
 they are, and so do pods, and JobSets that exist.
 """
 
@@ -64,7 +64,7 @@ class Way(NamedTuple):
 
     kind: str
     decide: Decide
-    is_needed: bool = False  # nothing of that kind is made without an answer
+    is_needed: Callable[[], bool] = lambda: False  # nothing of that kind is made without an answer
 
 
 class Desk:
@@ -86,7 +86,7 @@ class Desk:
         self._metrics = metrics
         self._log = log
         self._ways: Final[dict[str, Way]] = {
-            "/mutate/jobset": Way("jobset", self._jobset, is_needed=True),
+            "/mutate/jobset": Way("jobset", self._jobset, lambda: True),
             "/mutate/pod": Way("pod", self._pod),
         }
 
@@ -178,7 +178,7 @@ class Desk:
 
 def _mistake(way: Way, asked: Request) -> Answer:
     """Answer what could not be decided by a mistake of ours."""
-    if way.is_needed and asked.operation == "CREATE":
+    if way.is_needed() and asked.operation == "CREATE":
         message = f"trainer-kai failed to decide about this {asked.kind.kind}; its log says why"
         return Answer(refusal=Refusal(_LATER, message))
     return Answer(warnings=("trainer-kai failed to look at this object; its log says why",))

@@ -1,9 +1,9 @@
 """Judges TrainJobs: looks up what a rule has to know, and asks who may use a queue.
 
 Of all that an answer may wait for there is one read of a runtime, one of a queue that is not known,
-and the questions together, each bounded; and nobody else waits meanwhile. What cannot be found out
-keeps a TrainJob back only where queues are enforced, and then only one that could get into a queue
-unseen.
+and the questions together, each bounded; and no other TrainJob waits meanwhile. What cannot be
+found out keeps a TrainJob back only where queues are closed, and then only one that could get into
+such a queue unseen.
 """
 
 import asyncio
@@ -24,12 +24,13 @@ from trainer_kai.kube.client import Client, Patience
 from trainer_kai.kube.errors import ApiError
 from trainer_kai.kube.request import Selection, Target
 from trainer_kai.metrics import Metrics
+from trainer_kai.policy.access import is_closed
 from trainer_kai.policy.groups import Rules
-from trainer_kai.settings import Permission
+from trainer_kai.settings import Unannotated
 from webhook.cache import CLUSTER_RUNTIMES, RUNTIMES, Cache, kept_runtime
 from webhook.linted import Strength, linted
 from webhook.permission import VERB, Answers, UserInfo, Wish, forbidden
-from webhook.resolved import RUNTIME, Wanted
+from webhook.resolved import LABEL, RUNTIME, Wanted
 from webhook.review import Answer, Request
 from webhook.shape import Runtime
 from webhook.validate_trainjob import (
@@ -39,7 +40,7 @@ from webhook.validate_trainjob import (
     judge_trainjob,
     read_trainjob,
 )
-from webhook.verdict import NOTHING, Verdict, refused, warned
+from webhook.verdict import NOTHING, Verdict, refused
 
 __all__ = ["Elsewhere", "Judge", "Strictness", "elsewhere"]
 
@@ -57,7 +58,7 @@ class Strictness(NamedTuple):
     """What a site decides, and what it wants to be refused and not only told."""
 
     rules: Rules
-    queue_permission: Permission = "warn"
+    unannotated: Unannotated = "open"  # what a queue is that says nothing
     refuses_unknown_queues: bool = False
     lint: Strength = Strength()
 
@@ -122,10 +123,9 @@ class Judge:
         self._answers = Answers()
         self._turns: WeakValueDictionary[Wish, asyncio.Lock] = WeakValueDictionary()
 
-    @property
     def is_needed(self) -> bool:
-        """Say whether no TrainJob may be made unseen."""
-        return self._strictness.queue_permission == "enforce"
+        """Say whether no TrainJob may be made unseen, for it could get into a closed queue."""
+        return self._cache.queues.has_closed or self._strictness.unannotated == "closed"
 
     async def answer(self, asked: Request) -> Answer:
         """Say what is held against a TrainJob."""
@@ -145,7 +145,7 @@ class Judge:
             judged = judge_trainjob(case, known, self._strictness.rules)
         verdict = judged.verdict
         if not verdict.refusals:
-            verdict = verdict.beside(await self._permission(asked, case, judged, trouble))
+            verdict = verdict.beside(await self._access(asked, case, judged, trouble))
         if judged.queue:
             verdict = verdict.beside(self._linted(asked, case, judged.queue))
         return verdict.answer()
@@ -163,13 +163,13 @@ class Judge:
     async def _runtime(self, case: Submitted) -> tuple[Runtime | None, str]:
         """Return the runtime, or why it is not known.
 
-        What the cache knows will do, except of a runtime that the same person may have changed a
-        moment ago, when that decides which queue he must be allowed to use.
+        What the cache knows will do, except of a runtime that the same user may have changed a
+        moment ago, when that decides which queue the user must be allowed to use.
         """
         found = self._cache.runtime(case.runtime)
         if not case.may_change_queue:
             return found, "it is not known yet"
-        if found is not None and not (self.is_needed and case.may_hide_queue):
+        if found is not None and not (self.is_needed() and case.may_hide_queue):
             return found, ""
         reads = self._metrics.admission_live_reads
         try:
@@ -195,52 +195,53 @@ class Judge:
         reads.labels("found" if is_there else "gone").inc()
         return is_there
 
-    async def _permission(
+    async def _access(
         self, asked: Request, case: Submitted, judged: Judged, trouble: str
     ) -> Verdict:
-        """Say what is held against somebody's choice of a queue."""
-        if self._strictness.queue_permission == "off":
-            return NOTHING
-        if judged.is_unsure:
-            message = f"it cannot be read which queue it names: {trouble}"
-            return self._unknown(FieldError(RUNTIME, message))
-        if not judged.wanted:
-            return NOTHING
-        try:
-            who = decode(UserInfo, asked.user_info)
-        except DecodeError as error:
-            return self._unknown(FieldError("request.userInfo", error.fault.message))
+        """Say of which closed queue user or namespace lack the use."""
+        if judged.is_unsure and self.is_needed():
+            return _unknown(RUNTIME, f"it cannot be read which queue it names: {trouble}")
+        wanted = [it for it in judged.wanted if self._is_closed(it.queue)]
+        who = UserInfo()
+        if any(it.is_chosen for it in wanted):
+            try:
+                who = decode(UserInfo, asked.user_info)
+            except DecodeError as error:
+                return _unknown("request.userInfo", error.fault.message)
         too_late_s = asyncio.get_running_loop().time() + _LONGEST_S
-        for wanted in judged.wanted:
-            verdict = await self._use(who, case.namespace, wanted, too_late_s)
+        for one in wanted:
+            verdict = await self._use(who, case.namespace, one, too_late_s)
             if verdict != NOTHING:
-                return verdict  # of one whoever reads it learns what he needs
+                return verdict  # of one its author learns what is needed
         return NOTHING
+
+    def _is_closed(self, queue: str) -> bool:
+        return is_closed(self._cache.queues.access(queue), self._strictness.unannotated)
 
     async def _use(
         self, who: UserInfo, namespace: str, wanted: Wanted, too_late_s: float
     ) -> Verdict:
-        wish = Wish.of(who, namespace, wanted.queue)
-        try:
-            async with asyncio.timeout_at(too_late_s):
-                may_use = await self._may_use(wish)
-        except (ApiError, TimeoutError) as error:
-            self._metrics.admission_permissions.labels("failed").inc()
-            self._log.warning("permission not asked", queue=wish.queue, error=_said(error))
-            message = f"it cannot be asked whether {wish.user!r} may use {wish.queue!r}"
-            return self._unknown(FieldError(wanted.path, f"{message}: {_said(error)}"))
-        self._metrics.admission_permissions.labels("allowed" if may_use else "refused").inc()
-        if may_use:
+        queue, refusals = wanted.queue, []
+        wishes = [Wish.of(who, namespace, queue)] if wanted.is_chosen else []
+        for wish in (*wishes, Wish.of_namespace(namespace, queue)):
+            try:
+                async with asyncio.timeout_at(too_late_s):
+                    may_use = await self._may_use(wish)
+            except (ApiError, TimeoutError) as error:
+                self._metrics.admission_permissions.labels("failed").inc()
+                self._log.warning("permission not asked", queue=queue, error=_said(error))
+                message = f"it cannot be asked whether {wish.name} may use {queue!r}"
+                return _unknown(wanted.path or LABEL, f"{message}: {_said(error)}")
+            self._metrics.admission_permissions.labels("allowed" if may_use else "refused").inc()
+            if not may_use:
+                refusals.append(wish)
+        if not refusals:
             return NOTHING
-        said = {"namespace": namespace, "queue": wish.queue}
-        self._log.warning("permission missing", user=wish.user, **said)
-        fault = forbidden(wish, wanted.path)
-        if self.is_needed:
-            return refused(fault, _FORBIDDEN)
-        return warned(fault)
+        said = self._cache.queues.access(queue)
+        return refused(forbidden(refusals, said, wanted.path or LABEL), _FORBIDDEN)
 
     async def _may_use(self, wish: Wish) -> bool:
-        """Return what was answered lately, or ask; who wants the same meanwhile waits for that."""
+        """Return what was answered lately, or ask; equal wishes meanwhile wait for that answer."""
         turn = self._turns.setdefault(wish, asyncio.Lock())
         async with turn:
             known = self._answers.recall(wish, self._clock.monotonic_s())
@@ -249,11 +250,10 @@ class Judge:
                 self._answers.keep(wish, self._clock.monotonic_s(), is_allowed=known)
         return known
 
-    def _unknown(self, fault: FieldError) -> Verdict:
-        """Let nobody into a queue unseen where that is enforced; he tries again."""
-        if self.is_needed:
-            return refused(FieldError(fault.path, f"{fault.message}; try again"), _LATER)
-        return warned(fault)
+
+def _unknown(path: str, message: str) -> Verdict:
+    """Let no TrainJob into a closed queue unseen; its author tries again."""
+    return refused(FieldError(path, f"{message}; try again"), _LATER)
 
 
 def _said(error: Exception) -> str:

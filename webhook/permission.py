@@ -1,19 +1,19 @@
-"""Who may use which queue: what is asked, and what of the answers is remembered.
+"""Who may use a closed queue: what is asked, and what of the answers is remembered.
 
-A queue is a person's choice where the TrainJob, its patches or a runtime of its namespace names it;
+A queue is a user's choice where the TrainJob, its patches or a runtime of its namespace names it;
 what a cluster's runtime, a namespace or the settings name was chosen by those who may. Asked is
-whether he may `use` it in this namespace, so that a RoleBinding there can grant it there alone.
+whether that user may `use` it in this namespace, so that a RoleBinding there can grant it there
+alone; and of every closed queue whether the namespace may, as the scheduler will ask again.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from trainer_kai.api.names import QUEUE, RUN_AI
-from trainer_kai.api.resources import QUEUES
 from trainer_kai.errors import FieldError
+from trainer_kai.policy.access import Said, accounts_of, grant_command, why_closed
 
 __all__ = ["VERB", "Answers", "UserInfo", "Wish", "forbidden"]
 
@@ -33,7 +33,7 @@ class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wish(NamedTuple):
-    """Somebody wants a queue for a workload in a namespace; equal ones have one answer."""
+    """A user, or a namespace, wants a queue for a workload; equal ones have one answer."""
 
     user: str
     uid: str
@@ -44,9 +44,19 @@ class Wish(NamedTuple):
 
     @classmethod
     def of(cls, who: UserInfo, namespace: str, queue: str) -> "Wish":
-        """Return what somebody wants."""
+        """Return what a user wants."""
         extra = tuple(sorted(who.extra.items()))
         return cls(who.username, who.uid, who.groups, extra, namespace, queue)
+
+    @classmethod
+    def of_namespace(cls, namespace: str, queue: str) -> "Wish":
+        """Return what a namespace wants: all of its service accounts."""
+        return cls("", "", (accounts_of(namespace),), (), namespace, queue)
+
+    @property
+    def name(self) -> str:
+        """Return whose wish it is, as it is told."""
+        return f"user {self.user!r}" if self.user else f"namespace {self.namespace!r}"
 
 
 class Answers:
@@ -71,11 +81,13 @@ class Answers:
         return len(self._until)
 
 
-def forbidden(wish: Wish, path: str) -> FieldError:
-    """Say that somebody may not use a queue, and what would let him."""
+def forbidden(refused: Sequence[Wish], said: Said, path: str) -> FieldError:
+    """Say which of user and namespace may not use a closed queue, and what grants it to them."""
+    names, first = " and ".join(it.name for it in refused), refused[0]
+    user = next((it.user for it in refused if it.user), "")
+    grant = grant_command(first.queue, first.namespace, user=user)
     message = (
-        f"{wish.user!r} may not use the queue {wish.queue!r} in the namespace {wish.namespace!r}: "
-        f"name another one, or have a role with the verb {VERB!r} on {QUEUES.plural}.{RUN_AI} "
-        f"{wish.queue!r} bound there"
+        f"{names} may not use the queue {first.queue!r}, which is closed ({why_closed(said)}): "
+        f"name another queue, or have it granted by: {grant}"
     )
-    return FieldError(path or f"metadata.labels[{QUEUE}]", message)
+    return FieldError(path, message)

@@ -1,9 +1,11 @@
-"""Which queues there are, and which of them have others below: those hold no workloads.
+"""Which queues there are, who may use them, and which have others below: those hold no workloads.
 
 Until all were listed once nothing is said about any: a queue is not missing because we are early.
 """
 
 from typing import Final
+
+from trainer_kai.policy.access import Access, Said, said_of
 
 __all__ = ["QueueTree"]
 
@@ -11,23 +13,31 @@ _NAMED: Final = 3
 
 
 class QueueTree:
-    """Names of queues, and whose children they are."""
+    """Names of queues, whose children they are, and what they say of who may use them."""
 
     def __init__(self) -> None:
         self._is_listed = False
         self._parents: dict[str, str] = {}
         self._children: dict[str, dict[str, None]] = {}
+        self._access: dict[str, str] = {}  # annotations, of queues that have one
+        self._closing: set[str] = set()  # queues whose annotation is not open
 
-    def put(self, name: str, parent: str) -> None:
-        """Take a queue as it is now."""
+    def put(self, name: str, parent: str, access: str | None = None) -> None:
+        """Take a queue as it is now, with its access annotation."""
         self.drop(name)
         self._parents[name] = parent
+        if access is not None:
+            self._access[name] = access
+            if access != Access.OPEN:
+                self._closing.add(name)
         if parent:
             self._children.setdefault(parent, {})[name] = None
 
     def drop(self, name: str) -> None:
         """Forget a queue; those below it stay where they are."""
         parent = self._parents.pop(name, "")
+        self._access.pop(name, None)
+        self._closing.discard(name)
         siblings = self._children.get(parent, {})
         siblings.pop(name, None)
         if not siblings:
@@ -36,6 +46,15 @@ class QueueTree:
     def all_listed(self) -> None:
         """Take note that all there are have been put."""
         self._is_listed = True
+
+    def access(self, name: str) -> Said:
+        """Return what the queues say of who may use one; of one not heard of, nothing."""
+        return said_of(name, lambda it: self._parents.get(it, ""), self._access.get)
+
+    @property
+    def has_closed(self) -> bool:
+        """Say whether the annotation of any queue closes it."""
+        return bool(self._closing)
 
     def misses(self, name: str) -> bool:
         """Say whether we have heard of all queues, and not of this one."""

@@ -30,7 +30,8 @@ class Wanted(NamedTuple):
     """A queue, and the field of the TrainJob that names it, or the runtime that does."""
 
     queue: str
-    path: str
+    path: str  # "" where namespace or settings name it
+    is_chosen: bool = False  # by a user who writes in the namespace
 
 
 class Resolved(NamedTuple):
@@ -49,10 +50,9 @@ class Resolved(NamedTuple):
         return self.choice.source not in _UNSAID
 
     @property
-    def named(self) -> tuple[Wanted, ...]:
-        """Return every queue that TrainJob or runtime name and that pods could be in."""
-        chosen = (Wanted(self.choice.queue, self.path),) if self.is_said else ()
-        return chosen + self.beside
+    def queues(self) -> tuple[Wanted, ...]:
+        """Return every queue that pods could be in."""
+        return Wanted(self.choice.queue, self.path if self.is_said else ""), *self.beside
 
 
 def resolve(

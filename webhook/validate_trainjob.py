@@ -3,8 +3,8 @@
 `read_trainjob` says whether a review is ours to answer; `judge_trainjob` is handed what is known of
 runtime, namespace and queues. What exists keeps what it has: of an update only that is judged which
 it changes, so nobody who suspends, resumes or annotates a TrainJob answers for its author, and no
-rule of ours that is stricter than yesterday's stops what was let in. Whether a person may use the
-queues is for others to find out: `Judged.wanted` says when, and of which.
+rule of ours that is stricter than yesterday's stops what was let in. Whether user and namespace may
+use the queues is for others to find out: `Judged.wanted` says when, and of which.
 """
 
 from collections.abc import Iterator, Mapping
@@ -113,7 +113,10 @@ class Known(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What is held against it; the queues that its author must be allowed to use."""
+    """What is held against it; the queues that are new, which its namespace must be allowed to use.
+
+    A chosen one its author must be allowed to use as well.
+    """
 
     verdict: Verdict
     wanted: tuple[Wanted, ...] = ()
@@ -157,7 +160,7 @@ def judge_trainjob(case: Submitted, known: Known, rules: Rules) -> Judged:
     if not case.may_change_queue:
         return Judged(verdict)
     is_unsure = known.runtime is None and case.may_hide_queue
-    wanted = _wanted(case, now, before)
+    wanted = _wanted(case, now, before, is_known=known.runtime is not None)
     if before is not None and before.choice.queue == now.choice.queue and not is_unsure:
         return Judged(verdict, wanted)
     found = _queue(case, now, known)
@@ -305,8 +308,14 @@ def _queue(case: Submitted, now: Resolved, known: Known) -> Verdict:
     return verdict.beside(refused(missing) if known.is_unknown_refused else warned(missing))
 
 
-def _wanted(case: Submitted, now: Resolved, before: Resolved | None) -> tuple[Wanted, ...]:
-    """Return the queues that are new, and a choice of whoever writes in the namespace."""
+def _wanted(
+    case: Submitted, now: Resolved, before: Resolved | None, *, is_known: bool
+) -> tuple[Wanted, ...]:
+    """Return the queues that are new; while the runtime is not known, only what is named."""
     had = {before.choice.queue, *before.choice.others} if before else set()
     is_own = bool(case.runtime.namespace)
-    return tuple(it for it in now.named if it.queue not in had and (is_own or it.path != RUNTIME))
+    return tuple(
+        it._replace(is_chosen=bool(it.path) and (is_own or it.path != RUNTIME))
+        for it in now.queues
+        if it.queue not in had and (is_known or it.path)
+    )

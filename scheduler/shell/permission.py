@@ -3,18 +3,20 @@
 Any user of a namespace can write its labels, PodGroups and pods, so what is asked is whether all
 service accounts of the namespace may: verb `use` on the queue, in that namespace.
 
-1. It is asked as soon as a snapshot holds a unit of a namespace and queue that nothing is known of,
-   and again every 60 s, or every 10 s where somebody waits because of a refusal. No plan waits for
-   an answer: whoever needs one waits for the next plan.
+1. It is asked as soon as a snapshot holds a unit of a namespace and a queue that does not say that
+   it is open, at once again when that queue is closed, and again every 60 s, or every 10 s where
+   units wait because of a refusal. No plan waits for an answer: a unit that needs one waits for the
+   next plan.
 2. While it cannot be asked the last answer holds.
-3. Under `enforce` the answers are told to the state, and who may not is never started. Under `warn`
-   nobody waits: who starts all the same is told so once.
+3. The answers about closed queues are told to the state, which starts no unit without a grant.
+4. A queue that says nothing and is open is used all the same. The first unit of a namespace without
+   a grant that starts there is told how to close it: one Warning for a namespace and a queue.
 """
 
 import asyncio
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -23,9 +25,9 @@ from scheduler.shell.evict import trainjob_of
 from scheduler.state.live import Live
 from scheduler.state.news import Topics
 from scheduler.state.orders import UnitOrders
-from scheduler.state.permits import Permit, accounts_of, may_not, remedy
+from scheduler.state.permits import Permit, Use
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import QUEUE, RUN_AI
+from trainer_kai.api.names import ACCESS, QUEUE, RUN_AI
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
 from trainer_kai.kube.actions import Question, is_allowed
@@ -33,19 +35,18 @@ from trainer_kai.kube.client import Client, Patience
 from trainer_kai.kube.errors import ApiError, Unauthorized
 from trainer_kai.kube.events import Recorder, Regarding
 from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
+from trainer_kai.policy.access import accounts_of, close_command
 
-__all__ = ["Carrying", "Permissions", "Switch"]
-
-Switch = Literal["enforce", "warn"]
+__all__ = ["Carrying", "Permissions"]
 
 _GOOD_S: Final = 60.0  # of an answer
-_REFUSED_S: Final = 10.0  # of a refusal for which somebody waits
+_REFUSED_S: Final = 10.0  # of a refusal for which units wait
 _PATIENCE: Final = Patience(timeout_s=5.0, total_s=5.0)
 _SETTINGS: Final = QueueSettings("permissions", workers=8, retry_first_s=0.5, retry_cap_s=15.0)
 
 
 class Carrying:
-    """A carrier, of whose work somebody hears."""
+    """A carrier, whose work is also told elsewhere."""
 
     def __init__(self, carrier: Carries, hear: Callable[[UnitOrders], None]) -> None:
         self._carrier = carrier
@@ -67,124 +68,119 @@ class Permissions:
         wake: Callable[[Topics], None],
         recorder: Recorder,
         log: FilteringBoundLogger,
-        switch: Switch,
     ) -> None:
         self._client = client.with_patience(_PATIENCE)
         self._live = live
         self._wake = wake
         self._recorder = recorder
         self._log = log
-        self._enforces = switch == "enforce"
-        self._used: AbstractSet[Key] = frozenset()
-        self._asked: set[Key] = set()  # or about to be
+        self._uses: AbstractSet[Use] = frozenset()
+        self._asked: set[Use] = set()  # or about to be
         self._known: dict[Key, bool] = {}
-        self._started: dict[Key, dict[Key, Regarding]] = {}  # by pair that is not known: by group
-        self._told: dict[Key, str] = {}  # groups that were warned, and their uids
+        self._started: dict[Key, Regarding] = {}  # what started first, of pairs that are not known
+        self._warned: set[Key] = set()
         self._is_failing = False
         self._queue: WorkQueue[Key] = WorkQueue(self._ask, _SETTINGS, client.clock, log)
 
     async def run(self) -> None:
-        """Ask, as long as we lead; begin with whatever was known before."""
-        self.needed(self._live.cluster.permits.keys())
+        """Ask, as long as we lead; begin with what was known before."""
+        self.needed({Use(pair, is_closed=True) for pair in self._live.cluster.permits})
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run())
             group.create_task(self._forget_the_gone())
 
-    def needed(self, pairs: AbstractSet[Key]) -> None:
-        """Take note of which namespaces and queues units are; it must not wait."""
-        self._used = pairs
-        for pair in pairs - self._asked:
-            self._asked.add(pair)
-            self._queue.add(pair)
+    def needed(self, uses: AbstractSet[Use]) -> None:
+        """Take note of which namespaces use which queues; it must not wait."""
+        self._uses = uses
+        for use in uses - self._asked:
+            self._asked.discard(use._replace(is_closed=not use.is_closed))
+            self._asked.add(use)
+            self._queue.add(use.pair)
 
     def starts(self, orders: UnitOrders) -> None:
-        """Take note of what is bound: if it may not use its queue, it is told, once."""
-        if self._enforces or not orders.binds:
-            return
-        found = self._about(orders)
-        if found is None or self._told.get(orders.group) == found[1].uid:
+        """Take note of what is bound: the first of its namespace in a queue that says nothing."""
+        found = self._about(orders) if orders.binds else None
+        if found is None:
             return
         pair, regarding = found
-        if self._known.get(pair) is False:
-            self._warn(pair, orders.group, regarding)
-        elif pair in self._asked and pair not in self._known:
-            self._started.setdefault(pair, {})[orders.group] = regarding
+        if Use(pair, is_closed=False) not in self._uses or pair in self._warned:
+            return
+        is_granted = self._known.get(pair)
+        if is_granted is None:
+            self._started.setdefault(pair, regarding)
+        elif not is_granted:
+            self._warn(pair, regarding)
 
     def _about(self, orders: UnitOrders) -> tuple[Key, Regarding] | None:
         cluster, namespace = self._live.cluster, orders.group.namespace
         group = cluster.pod_groups.get(orders.group)
         if group is not None:
-            return Key(namespace, group.spec.queue), _regarding(PODGROUPS, group.metadata)
+            regarding = trainjob_of(self._live, group) or _regarding(PODGROUPS, group.metadata)
+            return Key(namespace, group.spec.queue), regarding
         pod = cluster.pods.get(orders.binds[0].pod)
         if pod is None:
             return None
         queue = pod.metadata.labels.get(QUEUE) or self._live.default_queue
         return Key(namespace, queue), _regarding(PODS, pod.metadata)
 
-    def _warn(self, pair: Key, group: Key, regarding: Regarding) -> None:
-        known = self._live.cluster.pod_groups.get(group)
-        if known is not None:  # a pod on its own starts but once
-            self._told[group] = regarding.uid
-        job = trainjob_of(self._live, known) if known else None
+    def _warn(self, pair: Key, regarding: Regarding) -> None:
+        self._warned.add(pair)
         message = (
-            f"{may_not(pair)}, and it is started all the same, for queue_permission is warn. "
-            f"It is allowed when {remedy(pair)}"
+            f"queue {pair.name} takes pods of every namespace, so of {pair.namespace}: neither it "
+            f"nor a queue above it has the annotation {ACCESS}. To close it to namespaces that do "
+            f"not use it now: {close_command(pair.name)}"
         )
-        for one in filter(None, (regarding, job)):
-            self._recorder.post(one, "ForbiddenQueue", message, "Warning")
+        self._recorder.post(regarding, "QueueOpen", message, "Warning")
 
     async def _ask(self, pair: Key) -> Requeue | None:
-        if pair not in self._used:
-            self._asked.discard(pair)
+        uses = [Use(pair, is_closed) for is_closed in (True, False)]
+        is_closed = uses[0] in self._uses
+        if not (is_closed or uses[1] in self._uses):
+            self._asked.difference_update(uses)
             self._known.pop(pair, None)
             self._started.pop(pair, None)
             self._tell(pair, None)
             return None
-        question = Question(
-            "use", RUN_AI, QUEUES.plural, pair.name, pair.namespace, groups=(accounts_of(pair),)
-        )
+        groups = (accounts_of(pair.namespace),)
+        question = Question("use", RUN_AI, QUEUES.plural, pair.name, pair.namespace, groups=groups)
         try:
             answer = await is_allowed(self._client, question)
         except Unauthorized:
             raise
         except ApiError as error:
-            self._failed(pair, error)
+            self._failed(pair, error, is_closed=is_closed)
             return Requeue.SOON
         self._is_failing = False
-        self._answered(pair, is_granted=answer.allowed)
-        is_waited_for = self._enforces and not answer.allowed
-        return Requeue.after(_REFUSED_S if is_waited_for else _GOOD_S)
+        self._answered(pair, is_granted=answer.allowed, is_closed=is_closed)
+        return Requeue.after(_REFUSED_S if is_closed and not answer.allowed else _GOOD_S)
 
-    def _failed(self, pair: Key, error: ApiError) -> None:
+    def _failed(self, pair: Key, error: ApiError, *, is_closed: bool) -> None:
         if not self._is_failing:
             self._log.warning("permission not asked", of=str(pair), error=str(error))
         self._is_failing = True
-        if self._live.cluster.permits.get(pair) is None:
+        if is_closed and self._live.cluster.permits.get(pair) is None:
             self._tell(pair, Permit.UNASKED)
 
-    def _answered(self, pair: Key, *, is_granted: bool) -> None:
+    def _answered(self, pair: Key, *, is_granted: bool, is_closed: bool) -> None:
         self._known[pair] = is_granted
-        for group, regarding in self._started.pop(pair, {}).items():
-            if not is_granted:
-                self._warn(pair, group, regarding)
-        self._tell(pair, Permit.GRANTED if is_granted else Permit.REFUSED)
+        regarding = self._started.pop(pair, None)
+        if not (regarding is None or is_granted or is_closed):
+            self._warn(pair, regarding)
+        permit = Permit.GRANTED if is_granted else Permit.REFUSED
+        self._tell(pair, permit if is_closed else None)
 
     def _tell(self, pair: Key, permit: Permit | None) -> None:
-        if self._enforces:
-            self._wake(self._live.permit(pair, permit))
+        self._wake(self._live.permit(pair, permit))
 
     async def _forget_the_gone(self) -> None:
         while True:
             await self._client.clock.sleep(_GOOD_S)
-            for key in self._told.keys() - self._live.cluster.pod_groups.keys():
-                del self._told[key]
-            for pair, started in self._started.items():
-                left = {group: it for group, it in started.items() if self._is_there(it)}
-                self._started[pair] = left
-
-    def _is_there(self, one: Regarding) -> bool:
-        cluster, key = self._live.cluster, Key(one.namespace, one.name)
-        return key in (cluster.pods if one.kind == PODS.kind else cluster.pod_groups)
+            cluster = self._live.cluster
+            self._warned = {
+                pair
+                for pair in self._warned
+                if pair.name in cluster.queues and pair.namespace in cluster.namespaces
+            }
 
 
 def _regarding(resource: Resource[Any], meta: Meta) -> Regarding:

@@ -105,12 +105,10 @@ class _Reign(NamedTuple):
             group.create_task(self.cycle.run(self._asking(group, carrier), reporter))
 
     def _asking(self, group: asyncio.TaskGroup, carrier: Carries) -> Carries:
-        """Ask who may use which queue, if anybody wants to know."""
-        switch, client, log = self.settings.queue_permission, self.basis.client, self.basis.log
-        if switch == "off":
-            return carrier
-        asking = Permissions(client, self.live, self.cycle.wake, self.events, log, switch)
-        self.live.on_pairs = asking.needed
+        """Ask which namespaces may use which queues."""
+        client, log = self.basis.client, self.basis.log
+        asking = Permissions(client, self.live, self.cycle.wake, self.events, log)
+        self.live.on_uses = asking.needed
         group.create_task(asking.run())
         return Carrying(carrier, asking.starts)
 
@@ -154,7 +152,8 @@ def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:
             priority_classes=frozenset(listed(settings.priority_classes)),
             moves_unasked=False,
             kueue=settings.kueue,
-            needs_permission=settings.queue_permission == "enforce",
+            needs_permission=True,
+            unannotated=settings.queue_access.unannotated,
         )
 
     return terms

@@ -37,7 +37,7 @@ class Bars:
         standing = self._view.standings.of_alone(kin)
         queue = self._view.queues.bar(standing.queue)
         if queue is None and waits:
-            queue = self._view.permits.bar(Key(kin.namespace, standing.queue))
+            queue = self._permit(kin.namespace, standing.queue)
         found = [*self._of_kin(kin, title, None), *_of_class(standing, title)] if waits else []
         return _worst((*found, *((queue,) if queue else ())))
 
@@ -54,12 +54,15 @@ class Bars:
     def _of_start(self, gang: Gang, standing: Standing) -> Iterator[Bar]:
         """Yield what is in the way of the start of a gang, and later of more than it needs."""
         if self._view.queues.bar(standing.queue) is None:  # of one that is none nothing is asked
-            permit = self._view.permits.bar(Key(gang.key.namespace, standing.queue))
+            permit = self._permit(gang.key.namespace, standing.queue)
             if permit is not None:
                 yield permit
         if gang.topology_bar is not None:
             yield gang.topology_bar
         yield from _of_class(standing, "")
+
+    def _permit(self, namespace: str, queue: str) -> Bar | None:
+        return self._view.permits.bar(Key(namespace, queue), self._view.queues.access(queue))
 
     def _all(self, gang: Gang) -> Iterator[Bar]:
         view = self._view

@@ -30,7 +30,7 @@ from scheduler.state.news import (
     worse,
 )
 from scheduler.state.orders import UnitOrders
-from scheduler.state.permits import Permit
+from scheduler.state.permits import Permit, Use
 from scheduler.state.repair import Shortage, goes_on, is_lost, kept_places, lack_of
 from scheduler.state.state import State
 from scheduler.state.stays import is_copied, is_held, refusal, runs_again
@@ -75,7 +75,7 @@ class Live:
         self._least: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
         self.refusals: Final = Refusals(self.cluster, self.members, self._least)
         self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
-        self.on_pairs: Callable[[AbstractSet[Key]], None] | None = None  # told who needs permits
+        self.on_uses: Callable[[AbstractSet[Use]], None] | None = None  # told what to ask
         self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
 
     def pod(self, key: Key, seen: Pod | None) -> Topics:
@@ -163,7 +163,7 @@ class Live:
         self._lost, self._kept = {}, {}
         self.assumed.leave(now_s)
         self.leaving.clear()
-        self.on_group = self.on_record = self.on_pairs = None
+        self.on_group = self.on_record = self.on_uses = None
 
     def snapshot(self) -> Encoded:
         """Return what a plan is made from; `moved` counts from now on."""
@@ -172,8 +172,8 @@ class Live:
         now = self._terms().now
         self.refusals.look(now)
         encoded = self._state.snapshot(now)
-        if self.on_pairs is not None:
-            self.on_pairs(self._state.pairs)
+        if self.on_uses is not None:
+            self.on_uses(self._state.uses)
         return encoded
 
     @property

@@ -29,7 +29,7 @@ from scheduler.state.holdings import Holdings
 from scheduler.state.kin import Kin
 from scheduler.state.kins import Kins
 from scheduler.state.nodes import NodeRows
-from scheduler.state.permits import Pairs, Permits
+from scheduler.state.permits import Pairs, Permits, Use
 from scheduler.state.queues import QueueRows
 from scheduler.state.roll import STUCK, THERE, WAITING, Roll
 from scheduler.state.standing import QuotaScopes, Standings
@@ -76,7 +76,9 @@ class Memory:
         self._holdings: Final = Holdings(self._roll, self._nodes)
         self._users: Final = Users(cluster, self._roll)
         self._stays: Final = Stays(cluster.trainjobs, cluster.refused, kueue=terms.kueue)
-        self._permits: Final = Permits(cluster.permits, are_needed=terms.needs_permission)
+        self._permits: Final = Permits(
+            cluster.permits, terms.unannotated, are_needed=terms.needs_permission
+        )
         self._pairs: Final = Pairs()
         self._units: Final = Units(terms)
         self._dues: Final = Dues()
@@ -99,8 +101,8 @@ class Memory:
         return self._roll.is_sparse
 
     @property
-    def pairs(self) -> KeysView[Key]:
-        """Return the namespaces and queues that units are of."""
+    def uses(self) -> KeysView[Use]:
+        """Return the namespaces and queues that units are of, unless the queue says it is open."""
         return self._pairs.used
 
     @property
@@ -235,7 +237,9 @@ class Memory:
         moved = {
             name
             for name in {*queue_of.values()}
-            if before.at(name) != after.at(name) or before.may_move(name) != after.may_move(name)
+            if before.at(name) != after.at(name)
+            or before.may_move(name) != after.may_move(name)
+            or before.access(name) != after.access(name)
         }
         return {of for of, name in queue_of.items() if name in moved}
 
@@ -307,7 +311,7 @@ class Memory:
                 self._dues.drop(key)
                 self._pairs.put(key, None)
                 continue
-            self._pairs.put(key, self._pair_of(gang))
+            self._pairs.put(key, self._use_of(gang))
             bar, growth = bars.of_gang(gang), bars.of_growth(gang)
             unit = self._units.read_gang(view, gang, bar, growth)
             has_all = growth is not None and unit is not None and is_satisfied(unit.tree)
@@ -332,7 +336,7 @@ class Memory:
             self._pairs.put(slot, None)
         for slot in slots[is_unit].tolist():
             kin, waits = kins[int(roll.kin[slot])], roll.state[slot] == WAITING
-            self._pairs.put(slot, self._pair(kin.namespace, self._standings.of_alone(kin).queue))
+            self._pairs.put(slot, self._use(kin.namespace, self._standings.of_alone(kin).queue))
             bar = bars.of_alone(kin, f"pod {roll.keys[slot].name}", waits=bool(waits))
             self._units.read_pod(view, slot, bar)
         charged = is_own & (states <= STUCK)  # also of pods that are going, and no unit any more
@@ -351,14 +355,16 @@ class Memory:
         found: list[int] = np.flatnonzero(is_there).tolist()
         return found
 
-    def _pair_of(self, gang: Gang) -> Key | None:
+    def _use_of(self, gang: Gang) -> Use | None:
         if gang.group is None or not gang.is_listed:
             return None
-        return self._pair(gang.key.namespace, self._standings.of_gang(gang).queue)
+        return self._use(gang.key.namespace, self._standings.of_gang(gang).queue)
 
-    def _pair(self, namespace: str, queue: str) -> Key | None:
-        """Return what is to be asked; nothing of a queue that takes nobody anyway."""
-        return None if self._queues.bar(queue) is not None else Key(namespace, queue)
+    def _use(self, namespace: str, queue: str) -> Use | None:
+        """Return what is to be asked; nothing of a queue that takes no units anyway."""
+        if self._queues.bar(queue) is not None:
+            return None
+        return self._permits.use(Key(namespace, queue), self._queues.access(queue))
 
     def _is_waiting(self, kin: Kin) -> bool:
         return bool(self._heads[kin.number, WAITING])

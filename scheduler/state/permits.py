@@ -1,29 +1,35 @@
-"""Which namespaces may use which queues, as it was asked, and who waits for an answer.
+"""Which namespaces may use which queues, as it was asked, and which units wait for an answer.
 
-A pair is a namespace and a queue, written as a `Key`. Of a queue that does not exist nothing is
-asked: so there are never more pairs than namespaces times queues.
+A pair is a namespace and a queue, written as a `Key`. Of a queue that does not exist, or that says
+that it is open, nothing is asked: so there are never more pairs than namespaces times queues.
 """
 
 from collections import Counter
 from collections.abc import KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model import Bar, Verdict
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import RUN_AI
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.api.review import AccessReview, AccessSpec, AccessStatus, Attributes
+from trainer_kai.policy.access import (
+    Access,
+    Said,
+    accounts_of,
+    grant_command,
+    is_closed,
+    why_closed,
+)
 
 __all__ = [
     "Pairs",
     "Permit",
     "Permits",
-    "accounts_of",
-    "may_not",
+    "Use",
     "permits_of",
-    "remedy",
     "review_of",
 ]
 
@@ -41,21 +47,46 @@ class Permit(IntEnum):
     UNASKED = 2  # it was tried, and there was no answer yet
 
 
+class Use(NamedTuple):
+    """Units of a namespace are in a queue that does not say that it is open."""
+
+    pair: Key
+    is_closed: bool  # else it says nothing, and is open here
+
+
 class Permits:
     """The rule."""
 
-    def __init__(self, known: Mapping[Key, Permit], *, are_needed: bool) -> None:
-        """If they *are needed*, whoever is in no table waits."""
+    def __init__(self, known: Mapping[Key, Permit], unannotated: str, *, are_needed: bool) -> None:
+        """If they *are needed*, a namespace in no table may not use a closed queue yet.
+
+        A queue that says nothing is open or closed as *unannotated* has it.
+        """
         self._known: Final = known
+        self._unannotated: Final = unannotated
         self._are_needed: Final = are_needed
 
-    def bar(self, pair: Key) -> Bar | None:
-        """Return why nobody of a namespace may start in a queue; None if they may."""
+    def use(self, pair: Key, said: Said) -> Use | None:
+        """Return what is to be asked of a queue that says this; None for nothing."""
+        if said.access is Access.OPEN:
+            return None
+        return Use(pair, is_closed(said, self._unannotated))
+
+    def bar(self, pair: Key, said: Said) -> Bar | None:
+        """Return why no unit of a namespace may start in a queue; None if units may."""
         permit = self._known.get(pair)
-        if permit == Permit.GRANTED or (permit is None and not self._are_needed):
+        if not is_closed(said, self._unannotated) or permit == Permit.GRANTED:
+            return None
+        if permit is None and not self._are_needed:
             return None
         if permit == Permit.REFUSED:
-            message = f"{may_not(pair)}. It can start when {remedy(pair)}"
+            namespace, queue = pair
+            message = (
+                f"namespace {namespace} may not use queue {queue}, which is closed "
+                f"({why_closed(said)}). It can start when group {accounts_of(namespace)} is "
+                f"granted the verb {_USE} on {QUEUES.plural}.{RUN_AI}/{queue} in that namespace: "
+                f"{grant_command(queue, namespace)}"
+            )
         else:
             how = "is being asked" if permit is None else "could not be asked yet"
             message = (
@@ -66,52 +97,34 @@ class Permits:
 
 
 class Pairs:
-    """Whose answer is of use to whom: kept up to date unit by unit."""
+    """Which units need which answer: kept up to date unit by unit."""
 
     def __init__(self) -> None:
-        self._of: Final[dict[_Of, Key]] = {}
-        self._users: Final[Counter[Key]] = Counter()
+        self._of: Final[dict[_Of, Use]] = {}
+        self._units: Final[Counter[Use]] = Counter()
 
     @property
-    def used(self) -> KeysView[Key]:
-        """Return the pairs that any unit is of."""
-        return self._users.keys()
+    def used(self) -> KeysView[Use]:
+        """Return the pairs that any unit is of, and whether their queues are closed."""
+        return self._units.keys()
 
-    def put(self, of: _Of, pair: Key | None) -> None:
+    def put(self, of: _Of, use: Use | None) -> None:
         """Let a unit be of a pair, or of none any more."""
         before = self._of.get(of)
-        if before == pair:
+        if before == use:
             return
         if before is not None:
             del self._of[of]
-            self._users[before] -= 1
-            if not self._users[before]:
-                del self._users[before]
-        if pair is not None:
-            self._of[of] = pair
-            self._users[pair] += 1
+            self._units[before] -= 1
+            if not self._units[before]:
+                del self._units[before]
+        if use is not None:
+            self._of[of] = use
+            self._units[use] += 1
 
     def among(self, pairs: AbstractSet[Key]) -> set[_Of]:
         """Return the units of some pairs."""
-        return {of for of, pair in self._of.items() if pair in pairs} if pairs else set()
-
-
-def may_not(pair: Key) -> str:
-    """Say that a namespace may not use a queue."""
-    return f"namespace {pair.namespace} may not use queue {pair.name}"
-
-
-def remedy(pair: Key) -> str:
-    """Say what would change it."""
-    return (
-        f"verb use on queues.scheduling.run.ai/{pair.name} is granted to group "
-        f"{accounts_of(pair)} (a RoleBinding in namespace {pair.namespace})"
-    )
-
-
-def accounts_of(pair: Key) -> str:
-    """Return the group that is asked for: all service accounts of the namespace."""
-    return f"system:serviceaccounts:{pair.namespace}"
+        return {of for of, use in self._of.items() if use.pair in pairs} if pairs else set()
 
 
 def review_of(pair: Key, permit: Permit) -> AccessReview:
@@ -122,7 +135,7 @@ def review_of(pair: Key, permit: Permit) -> AccessReview:
     answer = AccessStatus(allowed=permit == Permit.GRANTED)
     return AccessReview(
         metadata=Meta(name=f"{pair.namespace}.{pair.name}"),
-        spec=AccessSpec(resource_attributes=what, groups=(accounts_of(pair),)),
+        spec=AccessSpec(resource_attributes=what, groups=(accounts_of(pair.namespace),)),
         status=None if permit == Permit.UNASKED else answer,
     )
 
@@ -132,7 +145,7 @@ def permits_of(review: AccessReview) -> dict[Key, Permit]:
     what = review.spec.resource_attributes
     pair = Key(what.namespace, what.name)
     is_ours = (what.verb, what.group, what.resource) == (_USE, RUN_AI, QUEUES.plural)
-    if not is_ours or review.spec.groups != (accounts_of(pair),):
+    if not is_ours or review.spec.groups != (accounts_of(pair.namespace),):
         return {}
     if review.status is None:
         return {pair: Permit.UNASKED}

@@ -21,9 +21,10 @@ from scheduler.state.moments import said_s
 from scheduler.state.terms import Stray, epoch_s
 from trainer_kai.api.counted import counted_queue
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import CONSOLIDATION, RECLAIM_GOAL
+from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 from trainer_kai.errors import FieldError
+from trainer_kai.policy.access import Said, said_of
 from trainer_kai.policy.misspelt import QUEUES, misspelt
 
 __all__ = ["QueueRows"]
@@ -36,6 +37,7 @@ _TOLD: Final = 8  # names in a message
 _RIGHT: Final = {  # annotations; what cannot be meant counts as the first
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # among the children of a queue
     CONSOLIDATION: ("off", "on"),  # of those in a queue, and below it
+    ACCESS: ("closed", "open"),  # to namespaces without a grant, for a queue and those below it
 }
 _WAKES_ON: Final = frozenset({"queues"})
 
@@ -60,6 +62,7 @@ class QueueRows:
         self._upwards: Final = self._from_below()
         self._inner: Final = {queue.spec.parent_queue for queue in queues.values()}
         self._bars: Final[dict[str, Bar | None]] = {}
+        self._access: Final[dict[str, Said]] = {}
 
     @cached_property
     def strays(self) -> list[Stray]:
@@ -106,6 +109,12 @@ class QueueRows:
             name = self._queues[name].spec.parent_queue
         return None
 
+    def access(self, name: str) -> Said:
+        """Return what the queues say of who may use one of them."""
+        if name not in self._access:
+            self._access[name] = said_of(name, self._parent_of, self._access_note)
+        return self._access[name]
+
     def table(
         self, allocated: list[list[int]], fixed: list[list[int]], requested: list[list[int]]
     ) -> Queues:
@@ -144,6 +153,12 @@ class QueueRows:
             reclaim_min_s=self._min_s("reclaim_min_runtime"),
             is_quota_only=self._quota_only(),
         )
+
+    def _parent_of(self, name: str) -> str:
+        return self._queues[name].spec.parent_queue if name in self._queues else ""
+
+    def _access_note(self, name: str) -> str | None:
+        return _noted(self._queues[name], ACCESS) if name in self._queues else None
 
     def _quota_only(self) -> tuple[bool, ...]:
         """Return below which queues nobody takes back more than its quota."""
@@ -257,7 +272,8 @@ def _noted(queue: Queue, note: str) -> str | None:
 
 def _said(queue: Queue) -> tuple[object, ...]:
     goal = _noted(queue, RECLAIM_GOAL) or _RIGHT[RECLAIM_GOAL][0]
-    return queue.spec, _age(queue), goal, _noted(queue, CONSOLIDATION), _misspelt(queue)
+    notes = _noted(queue, CONSOLIDATION), _noted(queue, ACCESS)
+    return queue.spec, _age(queue), goal, notes, _misspelt(queue)
 
 
 def _misspelt(queue: Queue) -> tuple[FieldError, ...]:

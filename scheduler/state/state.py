@@ -13,7 +13,7 @@ from typing import Any, Final
 from scheduler.state.cluster import Cluster
 from scheduler.state.encoded import Encoded
 from scheduler.state.memory import Memory, News
-from scheduler.state.permits import Permit
+from scheduler.state.permits import Permit, Use
 from scheduler.state.said import difference
 from scheduler.state.shelf import Shelf
 from scheduler.state.terms import Terms
@@ -105,9 +105,9 @@ class State:
         return self._memory.encoded(now)
 
     @property
-    def pairs(self) -> KeysView[Key]:
-        """Return the namespaces and queues that some unit was of when a snapshot was made."""
-        return self._memory.pairs
+    def uses(self) -> KeysView[Use]:
+        """Return which namespaces used which queues when a snapshot was made, of those to ask."""
+        return self._memory.uses
 
     @property
     def ending(self) -> list[Pod]:

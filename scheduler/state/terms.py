@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
+from trainer_kai.policy.access import Access
 
 __all__ = ["Stray", "Terms", "epoch_s", "stamp"]
 
@@ -24,7 +25,8 @@ class Terms:
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
     priority_classes: frozenset[str] = frozenset()  # that a label may choose; none named: all
     kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
-    needs_permission: bool = False  # whoever may use a queue is in the table of permits
+    needs_permission: bool = False  # a namespace in no table of permits may not use a closed queue
+    unannotated: str = Access.CLOSED  # what a queue is that says nothing of who may use it
     moves_unasked: bool = True  # whoever is not kept from it by his queue; else who is offered
 
 

@@ -23,6 +23,10 @@ from trainer_kai.settings import (
 Sources: TypeAlias = tuple[str, Mapping[str, str], Sequence[str]]  # file, environment, flags
 
 LEVEL = "TRAINER_KAI_LOG_LEVEL"
+REMOVED = (
+    "was removed; where it was enforce set queue_access.unannotated to closed, where it was warn "
+    "or off leave both out"
+)
 IN_FILE = "log: {level: debug}"
 
 MODELS: Mapping[str, type[Settings]] = {**PROCESSES, "all": AllSettings}
@@ -158,6 +162,21 @@ FAULTS: list[Case[Sources, list[str]]] = [
         "a misspelt flag with a value of its own",
         ("", {}, ["--log-levle", "debug"]),
         ["flag --log-levle: is no setting; did you mean --log-level?"],
+    ),
+    Case(
+        "a variable that was removed",
+        ("", {"TRAINER_KAI_QUEUE_PERMISSION": "enforce"}, []),
+        [f"environment TRAINER_KAI_QUEUE_PERMISSION: {REMOVED}"],
+    ),
+    Case(
+        "a flag that was removed",
+        ("", {}, ["--queue-permission", "warn"]),
+        [f"flag --queue-permission: {REMOVED}"],
+    ),
+    Case(
+        "a key that was removed",
+        ("queue_permission: warn", {}, []),
+        [f"FILE:1 queue_permission: {REMOVED}"],
     ),
     Case(
         "a value without a flag",

@@ -179,7 +179,7 @@ async def _serve() -> None:
         return True
 
     live = Elsewhere(runtime, may_use, has_queue)
-    strictness = Strictness(BUNDLED, "enforce", refuses_unknown_queues=True)
+    strictness = Strictness(BUNDLED, "closed", refuses_unknown_queues=True)
     async with serving(read, live=live, strictness=strictness, read_s=1.0) as asked:
         asked.cache.queues.all_listed()
         print(asked.url, flush=True)

@@ -10,7 +10,6 @@ from tests.webhook.serving import Asked, serving
 from tests.webhook.trainjobs import ANN, body, slim
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.errors import NotFound, Refusal, Unavailable
-from trainer_kai.settings import Permission
 from webhook.judge import Elsewhere, Strictness
 from webhook.permission import Wish
 from webhook.shape import Runtime
@@ -22,7 +21,7 @@ AWAY = Unavailable(Refusal("POST /reviews", 0, "", "nobody there"))
 
 
 class Elsewheres:
-    """An API server in which ann may use the queue a; it can be away, or slow."""
+    """An API server in which ann and team may use the queue a; it can be away, or slow."""
 
     def __init__(self) -> None:
         self.runtimes: dict[Key, Runtime] = {}
@@ -30,6 +29,7 @@ class Elsewheres:
         self.reads: list[Key] = []
         self.queues = {"new"}
         self.allowed = {"a"}
+        self.granted = {"a", "b"}  # to namespaces
         self.is_away = False
         self.takes_s = 0.0
 
@@ -42,10 +42,10 @@ class Elsewheres:
         return self.runtimes[key]
 
     async def may_use(self, wish: Wish) -> bool:
-        """Say whether somebody may use a queue."""
+        """Say whether a user or a namespace may use a queue."""
         self.wishes.append(wish)
         await self._answer()
-        return wish.queue in self.allowed
+        return wish.queue in (self.allowed if wish.user else self.granted)
 
     async def has_queue(self, name: str) -> bool:
         """Say whether a queue is there."""
@@ -65,12 +65,15 @@ class Elsewheres:
 
 @asynccontextmanager
 async def judging(
-    permission: Permission = "enforce", there: Elsewheres | None = None
+    there: Elsewheres | None = None, access: str | None = "closed", **strictness: Any
 ) -> AsyncIterator[tuple[Asked, Elsewheres]]:
-    """Run a webhook that knows a runtime of the cluster."""
+    """Run a webhook that knows a runtime of the cluster, and annotated queues a and b."""
     there = there or Elsewheres()
-    async with serving(live=there.live, strictness=Strictness(BUNDLED, permission)) as asked:
+    strict = Strictness(BUNDLED, **strictness)
+    async with serving(live=there.live, strictness=strict) as asked:
         asked.cache.put_runtime(slim({"spec": {"replicatedJobs": [{"name": "node"}]}}))
+        for queue in ("a", "b"):
+            asked.cache.queues.put(queue, "", access)
         yield asked, there
 
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.support.apiserver import Run, told
 from tests.support.case import Case, ids
 from tests.webhook.judging import PATH, Elsewheres, Said, ask, judging
-from tests.webhook.objects import BUNDLED, QUEUE, Obj
+from tests.webhook.objects import QUEUE, Obj
 from tests.webhook.serving import serving
 from tests.webhook.trainjobs import (
     OWN,
@@ -21,38 +21,105 @@ from tests.webhook.trainjobs import (
     slim,
     submitted,
 )
-from trainer_kai.settings import Permission
-from webhook.judge import Strictness, elsewhere
+from trainer_kai.api.meta import Key
+from webhook.judge import elsewhere
 from webhook.permission import Answers, UserInfo, Wish
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
-FORBIDDEN = (
-    "'ann' may not use the queue 'b' in the namespace 'team': name another one, or have a role "
-    "with the verb 'use' on queues.scheduling.run.ai 'b' bound there"
+CLOSED = (
+    "may not use the queue 'b', which is closed (annotation trainer-kai.dev/access of queue b): "
+    "name another queue, or have it granted by: trainer-kai queue allow b -n team"
 )
+FORBIDDEN = f"user 'ann' {CLOSED} --user ann"
 UNASKED = (
-    f"{LABEL}: it cannot be asked whether 'ann' may use 'b': POST /reviews: no answer: nobody there"
+    f"{LABEL}: it cannot be asked whether user 'ann' may use 'b': POST /reviews: no answer: nobody "
+    "there; try again"
 )
+EXTRA = (("from", ("office",)),)
+FREE = Said(0, "", [])
 
 
-MODES: list[Case[tuple[Permission, str], Said]] = [
-    Case("enforced, his", ("enforce", "a"), Said(0, "", [])),
-    Case("enforced, not his", ("enforce", "b"), Said(403, f"{LABEL}: {FORBIDDEN}", [])),
-    Case("told, his", ("warn", "a"), Said(0, "", [])),
-    Case("told, not his", ("warn", "b"), Said(0, "", [f"{LABEL}: {FORBIDDEN}"])),
-    Case("off", ("off", "b"), Said(0, "", [])),
+def of_ann(queue: str, namespace: str = "team") -> Wish:
+    """Return what ann wants."""
+    return Wish("ann", "", ("people",), EXTRA, namespace, queue)
+
+
+def of_all(queue: str, namespace: str = "team") -> Wish:
+    """Return what a namespace wants."""
+    return Wish("", "", (f"system:serviceaccounts:{namespace}",), (), namespace, queue)
+
+
+BOTH = f"user 'ann' and namespace 'team' {CLOSED} --user ann"
+# queues that ann may use, that the namespace may use -> the answer about queue b
+WHO: list[Case[tuple[str, str], Said]] = [
+    Case("both may", ("b", "b"), FREE),
+    Case("the user may not", ("a", "b"), Said(403, f"{LABEL}: {FORBIDDEN}", [])),
+    Case(
+        "the namespace may not",
+        ("b", "a"),
+        Said(403, f"{LABEL}: namespace 'team' {CLOSED}", []),
+    ),
+    Case("neither may", ("a", "a"), Said(403, f"{LABEL}: {BOTH}", [])),
 ]
 
 
-@pytest.mark.parametrize("case", MODES, ids=ids)
-async def test_who_may_use_a_queue(case: Case[tuple[Permission, str], Said]) -> None:
-    """It depends on the person, and a switch says what comes of it."""
-    permission, queue = case.given
-    async with judging(permission) as (asked, there):
-        assert await ask(asked, submitted({QUEUE: queue})) == case.want
-        extra = (("from", ("office",)),)
-        wish = Wish("ann", "", ("people",), extra, "team", queue)
-        assert there.wishes == ([] if permission == "off" else [wish])
+@pytest.mark.parametrize("case", WHO, ids=ids)
+async def test_a_closed_queue_is_used_with_a_grant(case: Case[tuple[str, str], Said]) -> None:
+    """The refusal names user and namespace, and the command that grants what is missing."""
+    there = Elsewheres()
+    there.allowed, there.granted = map(set, case.given)
+    async with judging(there) as (asked, _):
+        assert await ask(asked, submitted({QUEUE: "b"})) == case.want
+        assert there.wishes == [of_ann("b"), of_all("b")]
+
+
+# annotation of both queues, what one without is -> whether it is refused
+OPEN: list[Case[tuple[str | None, Any], bool]] = [
+    Case("not annotated", (None, "open"), False),
+    Case("annotated open", ("open", "open"), False),
+    Case("annotated open, others are closed", ("open", "closed"), False),
+    Case("not annotated, and closed", (None, "closed"), True),
+    Case("annotated with something else", ("opne", "open"), True),
+]
+
+
+@pytest.mark.parametrize("case", OPEN, ids=ids)
+async def test_of_an_open_queue_nothing_is_asked(
+    case: Case[tuple[str | None, Any], bool],
+) -> None:
+    """And nothing is told, even while the API server is away."""
+    access, unannotated = case.given
+    there = Elsewheres()
+    there.is_away = not case.want
+    async with judging(there, access, unannotated=unannotated) as (asked, _):
+        said = await ask(asked, submitted({QUEUE: "b"}))
+
+        assert (said.code == 403) is case.want
+        assert bool(there.wishes) is case.want
+        assert said == FREE or "or have it granted by: trainer-kai queue allow b" in said.message
+
+
+async def test_a_queue_that_others_name_is_asked_of_the_namespace() -> None:
+    """Its pods would wait for ever; who submits did not choose it."""
+    async with judging() as (asked, there):
+        asked.cache.queues.put("default-queue", "", "closed")
+        said = await ask(asked, submitted())
+
+        assert (said.code, there.wishes) == (403, [of_all("default-queue")])
+        assert said.message.startswith(f"{LABEL}: namespace 'team' may not use")
+
+
+async def test_a_queue_below_a_closed_one_is_closed() -> None:
+    """Unless it says that it is open; the refusal names the queue that says it."""
+    async with judging(access=None) as (asked, there):
+        asked.cache.queues.put("top", "", "closed")
+        asked.cache.queues.put("b", "top")
+        said = await ask(asked, submitted({QUEUE: "b"}))
+        assert said.code == 403
+        assert "trainer-kai.dev/access of queue top" in said.message
+        asked.cache.queues.put("b", "top", "open")
+        assert await ask(asked, submitted({QUEUE: "b"})) == FREE
+        assert len(there.wishes) == 2
 
 
 async def test_a_refusal_is_told_with_its_reason() -> None:
@@ -62,49 +129,25 @@ async def test_a_refusal_is_told_with_its_reason() -> None:
 
         assert response["status"]["reason"] == "Forbidden"
         assert asked.count("admission_permissions_total", outcome="refused") == 1
+        assert asked.count("admission_permissions_total", outcome="allowed") == 1
         assert asked.count("admission_reviews_total", kind="trainjob", outcome="denied") == 1
 
 
-DOUBT: list[Case[tuple[Permission, str], Said]] = [
-    Case(
-        "enforced",
-        ("enforce", "away"),
-        Said(
-            503,
-            f"{UNASKED}; try again",
-            [],
-        ),
-    ),
-    Case(
-        "told",
-        ("warn", "away"),
-        Said(
-            0,
-            "",
-            [UNASKED],
-        ),
-    ),
-    Case(
-        "enforced, and slow",
-        ("enforce", "slow"),
-        Said(
-            503,
-            f"{LABEL}: it cannot be asked whether 'ann' may use 'b': no answer within 0.9 s; try "
-            "again",
-            [],
-        ),
-    ),
-    Case("off", ("off", "away"), Said(0, "", [])),
+SLOW = f"{LABEL}: it cannot be asked whether user 'ann' may use 'b': no answer within 0.9 s"
+DOUBT: list[Case[tuple[str | None, str], Said]] = [
+    Case("closed", ("closed", "away"), Said(503, UNASKED, [])),
+    Case("closed, and slow", ("closed", "slow"), Said(503, f"{SLOW}; try again", [])),
+    Case("not annotated", (None, "away"), FREE),
 ]
 
 
 @pytest.mark.parametrize("case", DOUBT, ids=ids)
-async def test_when_it_cannot_be_asked(case: Case[tuple[Permission, str], Said]) -> None:
-    """Only where queues are enforced a TrainJob is kept back, never for longer than that."""
-    permission, trouble = case.given
+async def test_when_it_cannot_be_asked(case: Case[tuple[str | None, str], Said]) -> None:
+    """Only of a closed queue a TrainJob is kept back, never for longer than that."""
+    access, trouble = case.given
     there = Elsewheres()
     there.is_away, there.takes_s = trouble == "away", 5.0 if trouble == "slow" else 0.0
-    async with judging(permission, there) as (asked, _):
+    async with judging(there, access) as (asked, _):
         began_s = time.monotonic()
         assert await ask(asked, submitted({QUEUE: "b"})) == case.want
         assert time.monotonic() - began_s < 2
@@ -114,7 +157,7 @@ async def test_nobody_waits_for_who_waits() -> None:
     """An API server that is slow for one TrainJob holds no other up."""
     there = Elsewheres()
     there.takes_s = 5.0
-    async with judging("enforce", there) as (asked, _):
+    async with judging(there) as (asked, _):
         slow = asyncio.create_task(ask(asked, submitted({QUEUE: "b"})))
         await asyncio.sleep(0.05)
         began_s = time.monotonic()
@@ -128,16 +171,17 @@ async def test_it_is_asked_once_for_many() -> None:
     """Who submits two hundred at once is asked about once; another person is another question."""
     there = Elsewheres()
     there.takes_s = 0.05
-    async with judging("enforce", there) as (asked, _):
+    async with judging(there) as (asked, _):
         said = await asyncio.gather(*(ask(asked, submitted({QUEUE: "a"})) for _ in range(50)))
         assert {it.code for it in said} == {0}
-        assert len(there.wishes) == 1
+        assert there.wishes == [of_ann("a"), of_all("a")]
 
         await ask(asked, submitted({QUEUE: "a"}), who={"username": "eve"})
         await ask(asked, submitted({QUEUE: "a"}), namespace="other")
-        assert [(it.user, it.namespace) for it in there.wishes[1:]] == [
+        assert [(it.user, it.namespace) for it in there.wishes[2:]] == [
             ("eve", "team"),
             ("ann", "other"),
+            ("", "other"),
         ]
 
 
@@ -145,7 +189,7 @@ async def test_a_failure_is_not_remembered() -> None:
     """The next one asks again."""
     there = Elsewheres()
     there.is_away = True
-    async with judging("enforce", there) as (asked, _):
+    async with judging(there) as (asked, _):
         assert (await ask(asked, submitted({QUEUE: "a"}))).code == 503
         there.is_away = False
         assert (await ask(asked, submitted({QUEUE: "a"}))).code == 0
@@ -172,14 +216,14 @@ async def test_nobody_answers_for_the_choice_of_another(case: Case[tuple[Obj, Ob
     async with judging() as (asked, there):
         who = {"username": "system:serviceaccount:kueue-system:kueue"}
         assert (await ask(asked, obj, old, who)).code == case.want
-        assert len(there.wishes) == (1 if case.want else 0)
+        assert len(there.wishes) == (2 if case.want else 0)
 
 
 async def test_a_runtime_of_ones_own_names_a_queue() -> None:
     """It is read as it is now: the cache may be a moment behind whoever changed it."""
     there = Elsewheres()
     there.runtimes[OWN] = runtime(labels={QUEUE: "b"})
-    async with judging("enforce", there) as (asked, _):
+    async with judging(there) as (asked, _):
         asked.cache.put_runtime(slim({"metadata": {"labels": {QUEUE: "a"}}}, key=OWN))
         said = await ask(asked, submitted(own=True))
 
@@ -203,28 +247,26 @@ async def test_what_the_cache_knows_is_not_read() -> None:
 
 
 UNREADABLE = (
-    "spec.runtimeRef: it cannot be read which queue it names: GET team/own: 404 NotFound: not found"
+    "spec.runtimeRef: it cannot be read which queue it names: GET team/own: 404 NotFound: not "
+    "found; try again"
 )
-UNREAD: list[Case[tuple[Permission, Obj], Said]] = [
-    Case("enforced", ("enforce", submitted(own=True)), Said(503, f"{UNREADABLE}; try again", [])),
-    Case("told", ("warn", submitted(own=True)), Said(0, "", [UNREADABLE])),
-    Case("off", ("off", submitted(own=True)), Said(0, "", [])),
-    Case(
-        "with a label",
-        ("enforce", submitted({QUEUE: "a"}, own=True)),
-        Said(503, f"{UNREADABLE}; try again", []),
-    ),
+UNREAD: list[Case[tuple[str | None, Any, Obj], Said]] = [
+    Case("there are closed queues", ("closed", "open", {}), Said(503, UNREADABLE, [])),
+    Case("all are closed", (None, "closed", {}), Said(503, UNREADABLE, [])),
+    Case("there are none", (None, "open", {}), FREE),
+    Case("all are open", ("open", "open", {}), FREE),
+    Case("with a label", ("closed", "open", {QUEUE: "a"}), Said(503, UNREADABLE, [])),
 ]
 
 
 @pytest.mark.parametrize("case", UNREAD, ids=ids)
 async def test_a_runtime_that_cannot_be_read_lets_no_queue_pass(
-    case: Case[tuple[Permission, Obj], Said],
+    case: Case[tuple[str | None, Any, Obj], Said],
 ) -> None:
-    """It might name one that is not his."""
-    permission, obj = case.given
-    async with judging(permission) as (asked, _):
-        assert await ask(asked, obj) == case.want
+    """It might name one that is closed to its author."""
+    access, unannotated, labels = case.given
+    async with judging(access=access, unannotated=unannotated) as (asked, _):
+        assert await ask(asked, submitted(labels, own=True)) == case.want
 
 
 async def test_a_runtime_that_the_cache_lacks_is_read() -> None:
@@ -252,30 +294,32 @@ async def test_who_sends_it_must_be_said(who: Any) -> None:
 MISTAKE = "its log says why"
 UNDECIDED = Said(503, f"trainer-kai failed to decide about this TrainJob; {MISTAKE}", [])
 UNSEEN = Said(0, "", [f"trainer-kai failed to look at this object; {MISTAKE}"])
-MISTAKES: list[Case[tuple[Permission, Obj | None], Said]] = [
-    Case("told", ("warn", None), UNSEEN),
-    Case("enforced", ("enforce", None), UNDECIDED),
-    Case("enforced, and it is there", ("enforce", submitted(suspend=True)), UNSEEN),
+MISTAKES: list[Case[tuple[str | None, Obj | None], Said]] = [
+    Case("no closed queues", (None, None), UNSEEN),
+    Case("closed queues", ("closed", None), UNDECIDED),
+    Case("closed queues, and it is there", ("closed", submitted(suspend=True)), UNSEEN),
 ]
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=ids)
-async def test_a_mistake_of_ours(case: Case[tuple[Permission, Obj | None], Said]) -> None:
-    """It lets nobody in unseen, and keeps back nobody who is there; the log has it whole."""
-
-    async def broken(_: Wish) -> bool:
-        raise ZeroDivisionError
-
-    permission, old = case.given
-    live = Elsewheres().live._replace(may_use=broken)
-    async with serving(live=live, strictness=Strictness(BUNDLED, permission)) as asked:
-        asked.cache.put_runtime(slim({}))
+async def test_a_mistake_of_ours(
+    case: Case[tuple[str | None, Obj | None], Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lets no TrainJob in unseen, and keeps back none that is there; the log has it whole."""
+    access, old = case.given
+    async with judging(access=access) as (asked, _):
+        monkeypatch.setattr(asked.cache, "runtime", broken)
         with capture_logs() as logs:
             said = await ask(asked, submitted({QUEUE: "a"}), old)
 
         assert said == case.want
         assert asked.count("admission_reviews_total", kind="trainjob", outcome="failed") == 1
     assert [it["event"] for it in logs] == ["review failed"]
+
+
+def broken(_: Key) -> None:
+    """Make a mistake."""
+    raise ZeroDivisionError
 
 
 async def test_a_dry_run_is_answered_alike() -> None:

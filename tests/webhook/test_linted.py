@@ -141,7 +141,7 @@ REVIEWS: list[Case[tuple[Strength, Obj, Obj | None], Said]] = [
 async def test_what_is_said(case: Case[tuple[Strength, Obj, Obj | None], Said]) -> None:
     """A switch says what comes of it, and only for who makes a TrainJob."""
     strength, obj, old = case.given
-    async with serving(strictness=Strictness(BUNDLED, "off", lint=strength)) as asked:
+    async with serving(strictness=Strictness(BUNDLED, lint=strength)) as asked:
         known_to(asked)
         found = await ask(asked, obj, old)
     if case.name == "beside what others refuse":
@@ -158,7 +158,7 @@ async def test_what_is_said(case: Case[tuple[Strength, Obj, Obj | None], Said]) 
 async def test_a_required_topology_is_warned_of_where_our_scheduler_places(rules: Rules) -> None:
     """KAI does what it asks for."""
     notes = {"kai.scheduler/topology": "dc", "kai.scheduler/topology-required-placement": "rack"}
-    async with serving(strictness=Strictness(rules, "off", lint=WARN)) as asked:
+    async with serving(strictness=Strictness(rules, lint=WARN)) as asked:
         known_to(asked)
         found = await ask(asked, submitted(annotations=notes))
 
@@ -172,7 +172,7 @@ async def test_a_required_topology_is_warned_of_where_our_scheduler_places(rules
 
 async def test_until_a_runtime_is_known_nothing_is_said() -> None:
     """A TrainJob may come before its runtime, and a process has to begin somewhere."""
-    async with serving(strictness=Strictness(BUNDLED, "off", lint=DENY)) as asked:
+    async with serving(strictness=Strictness(BUNDLED, lint=DENY)) as asked:
         assert await ask(asked, job(16)) == Said(0, "", [])
 
 
@@ -186,7 +186,7 @@ class Broken(Surroundings):
 
 async def test_a_mistake_in_lint_lets_nobody_past_the_rest() -> None:
     """What else is held against a TrainJob is told, and the log has the mistake."""
-    async with serving(strictness=Strictness(BUNDLED, "off", lint=DENY)) as asked:
+    async with serving(strictness=Strictness(BUNDLED, lint=DENY)) as asked:
         known_to(asked)
         asked.cache.around = Broken()
         with capture_logs() as logs:

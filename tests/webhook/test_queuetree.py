@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.trainjobs import tree
+from trainer_kai.policy.access import Access, Said
 from webhook.queuetree import QueueTree
 
 ABSENT = "there is no such queue: make it, or name one that is there"
@@ -44,3 +45,22 @@ def test_what_a_queue_lacks(case: Case[tuple[QueueTree, str], str | None]) -> No
     found, name = case.given
 
     assert found.lack(name) == case.want
+
+
+def test_who_may_use_a_queue() -> None:
+    """As the nearest queue says that it has heard of; what has gone says nothing."""
+    found = QueueTree()
+    found.put("top", "", "closed")
+    found.put("team", "top")
+    found.put("open", "team", "open")
+
+    closed = Said(Access.CLOSED, "top")
+    saids = [found.access(it) for it in ("top", "team", "open", "none")]
+    assert saids == [closed, closed, Said(Access.OPEN, "open"), Said(None)]
+    assert found.has_closed
+    found.put("top", "")
+    assert (found.access("team"), found.has_closed) == (Said(None), False)
+    found.put("team", "top", "what")
+    assert found.has_closed
+    found.drop("team")
+    assert (found.access("team"), found.has_closed) == (Said(None), False)

@@ -19,7 +19,7 @@ from tests.webhook.trainjobs import (
     tree,
 )
 from webhook.resolved import Wanted
-from webhook.validate_trainjob import Known
+from webhook.validate_trainjob import Judged, Known
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 PATCH = "spec.runtimePatches[0].trainingRuntimeSpec.template"
@@ -184,12 +184,40 @@ WHOSE = [
 ]
 
 
+def chosen(found: Judged) -> list[Wanted]:
+    """Return the queues that its author must be allowed to use."""
+    return [it._replace(is_chosen=False) for it in found.wanted if it.is_chosen]
+
+
 @pytest.mark.parametrize("case", WHOSE, ids=ids)
 def test_whose_choice_it_is(case: Case[Given, list[Wanted]]) -> None:
-    """A person answers for what he can write: TrainJobs, and runtimes of his namespace."""
+    """Users answer for what they can write: TrainJobs, and runtimes of their namespace."""
     found = the(case.given)
 
-    assert (found.wanted, found.is_unsure) == (tuple(case.want), False)
+    assert (chosen(found), found.is_unsure) == (case.want, False)
+
+
+NAMED_BY_OTHERS = [
+    Case("the default", Given(submitted()), [Wanted("default-queue", "")]),
+    Case("the namespace's", Given(submitted(), known(namespace={QUEUE: "n"})), [Wanted("n", "")]),
+    Case(
+        "the field of a runtime of the cluster",
+        Given(submitted(), known(FIELD)),
+        [Wanted("r", "spec.runtimeRef")],
+    ),
+    Case(
+        "pods of a runtime of the cluster beside a label",
+        Given(submitted({QUEUE: "a"}), known(runtime(_POD_X))),
+        [Wanted("a", LABEL, is_chosen=True), Wanted("x", "spec.runtimeRef")],
+    ),
+    Case("a queue that it had", Given(submitted({QUEUE: "default-queue"}), old=submitted()), []),
+]
+
+
+@pytest.mark.parametrize("case", NAMED_BY_OTHERS, ids=ids)
+def test_all_queues_are_told_that_are_new(case: Case[Given, list[Wanted]]) -> None:
+    """Also those of runtime, namespace and settings: the pods would be in them."""
+    assert list(the(case.given).wanted) == case.want
 
 
 UNREAD = Known(None, {}, tree())
@@ -212,7 +240,8 @@ def test_what_a_patch_says_of_pods_counts_without_the_runtime() -> None:
     """Whether they will be made is not known; that they would be in that queue is."""
     found = judged(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), UNREAD)
 
-    assert (found.wanted, found.is_unsure) == ((Wanted("x", OF_PODS),), False)
+    assert found.wanted == (Wanted("x", OF_PODS, is_chosen=True),)
+    assert not found.is_unsure
 
 
 # what it was -> whether the runtime decides now
@@ -291,4 +320,4 @@ def test_a_queue_changes_only_while_suspended(case: Case[Given, Any]) -> None:
     """And only who changes it answers for it."""
     found = the(case.given)
 
-    assert (said(found)[0], list(found.wanted)) == case.want
+    assert (said(found)[0], chosen(found)) == case.want

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from scheduler.state.cluster import Cluster
+from scheduler.state.queues import QueueRows
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
@@ -18,13 +19,15 @@ from trainer_kai.api.names import (
     NODE_POOL,
     POD_GROUP,
     PRIORITY_CLASS_NAME,
+    QUEUE,
 )
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.suspended import why_suspended
+from trainer_kai.policy.access import Access
 from trainer_kai.policy.anticipated import After, read_anticipated
 from trainer_kai.policy.classes import default_priority
 
-__all__ = ["hints", "in_no_file", "left_to_others", "not_looked_at", "suspended"]
+__all__ = ["hints", "in_no_file", "left_to_others", "not_asked", "not_looked_at", "suspended"]
 
 _OVER = frozenset({"Succeeded", "Failed"})
 _TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and its value
@@ -83,6 +86,28 @@ def _classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
             taken = f"the priority of {_some(asked[name])} is taken to be {priority}"
             refused = ", but a cluster without it refuses such pods" if name in by_pods else ""
             yield f"PriorityClass {name} is in no file: {taken}{refused}"
+
+
+def not_asked(cluster: Cluster, scheduler_name: str, default_queue: str) -> Iterator[str]:
+    """Yield which namespaces are taken to be allowed to use closed queues, for no file says it."""
+    uses = {Key(key.namespace, it.spec.queue) for key, it in cluster.pod_groups.items()}
+    for key, pod in cluster.pods.items():
+        is_alone = POD_GROUP not in pod.metadata.annotations
+        if is_alone and pod.spec.scheduler_name == scheduler_name:
+            uses.add(Key(key.namespace, pod.metadata.labels.get(QUEUE) or default_queue))
+    rows = QueueRows(cluster.queues)
+    unknown = [it for it in uses - cluster.permits.keys() if _is_closed(rows, it.name)]
+    if unknown:
+        namespace, queue = min(unknown)
+        more = f", and {len(unknown) - 1} more alike" if len(unknown) > 1 else ""
+        yield (
+            f"queue {queue} is closed, and no SubjectAccessReview says whether namespace "
+            f"{namespace} may use it: it is taken for granted{more}"
+        )
+
+
+def _is_closed(rows: QueueRows, queue: str) -> bool:
+    return rows.bar(queue) is None and rows.access(queue).access is Access.CLOSED
 
 
 def hints(

@@ -25,7 +25,14 @@ from trainer_kai.cli.completion import Binding, finish, settle
 from trainer_kai.cli.documents import Document
 from trainer_kai.cli.ending import Ending, ending
 from trainer_kai.cli.grouping import group_workloads
-from trainer_kai.cli.hints import hints, in_no_file, left_to_others, not_looked_at, suspended
+from trainer_kai.cli.hints import (
+    hints,
+    in_no_file,
+    left_to_others,
+    not_asked,
+    not_looked_at,
+    suspended,
+)
 from trainer_kai.cli.objects import read_objects
 from trainer_kai.cli.protocol import cycle_json, evictions_of, own_group, phase_of, states_json
 from trainer_kai.cli.site import Site, site_of
@@ -123,6 +130,7 @@ def prepare(documents: Iterable[Document], options: Options) -> Scene:
     unknown = in_no_file(cluster, site.scheduler_name)
     others = left_to_others(cluster, site.scheduler_name)
     notes = [*_once(given.notes), *unknown, *others, *not_looked_at(cluster), *site.notes]
+    notes += not_asked(cluster, site.scheduler_name, options.default_queue)
     if "allocate" not in site.policies.actions:
         notes.append(_NO_BINDS)
     return Scene(cluster, site, terms, tuple(notes))

@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from trainer_kai.api.names import ACCESS
 
-__all__ = ["Access", "Said", "close_command", "grant_command", "is_closed", "said_of", "why_closed"]
+__all__ = [
+    "Access",
+    "Said",
+    "accounts_of",
+    "close_command",
+    "grant_command",
+    "is_closed",
+    "said_of",
+    "why_closed",
+]
 
 
 class Access(StrEnum):
@@ -60,6 +69,11 @@ def why_closed(said: Said) -> str:
     if said.access is None:
         return "queue_access.unannotated is closed, and it has no annotation"
     return f"annotation {ACCESS} of queue {said.by}"
+
+
+def accounts_of(namespace: str) -> str:
+    """Return the group that is asked for a namespace: all of its service accounts."""
+    return f"system:serviceaccounts:{namespace}"
 
 
 def grant_command(queue: str, namespace: str, *, user: str = "", groups: Sequence[str] = ()) -> str:

@@ -22,7 +22,7 @@ from tests.support.fakecluster import FakeCluster
 from trainer_kai.kube.events import EventApi, EventSettings, Recorder
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
-from trainer_kai.settings import Permission
+from trainer_kai.settings import Unannotated
 
 MOST_GRACE_S = 600.0  # that an evicted pod may take to end
 
@@ -30,13 +30,21 @@ MOST_GRACE_S = 600.0  # that an evicted pod may take to end
 class House:
     """All of it."""
 
-    def __init__(self, api: FakeCluster | None = None, permission: Permission = "off") -> None:
+    def __init__(
+        self, api: FakeCluster | None = None, unannotated: Unannotated | None = None
+    ) -> None:
+        """With *unannotated* it asks who may use which queue."""
         self.api = api or FakeCluster()
         self.metrics = Metrics()
-        needed = permission == "enforce"
-        self.permission = permission
+        self.asks = unannotated is not None
         self.live = Live(
-            lambda: Terms(now=NOW, default_queue="q", moves_unasked=False, needs_permission=needed)
+            lambda: Terms(
+                now=NOW,
+                default_queue="q",
+                moves_unasked=False,
+                needs_permission=self.asks,
+                unannotated=unannotated or "open",
+            )
         )
         self.while_planning: Callable[[], None] = lambda: None
         self.began_s: list[float] = []
@@ -60,17 +68,11 @@ class House:
         self.bound = TerminationBound(client, live, MOST_GRACE_S, log)
 
     def _asking(self) -> tuple[Carries, list[Coroutine[Any, Any, None]]]:
-        if self.permission == "off":
+        if not self.asks:
             return self.carrier, []
-        asking = Permissions(
-            self.api.client,
-            self.live,
-            self.cycle.wake,
-            self.recorder,
-            logger("test"),
-            self.permission,
-        )
-        self.live.on_pairs = asking.needed
+        wake, log = self.cycle.wake, logger("test")
+        asking = Permissions(self.api.client, self.live, wake, self.recorder, log)
+        self.live.on_uses = asking.needed
         return Carrying(self.carrier, asking.starts), [asking.run()]
 
     def again_in_this_process(self) -> "House":

@@ -1,4 +1,4 @@
-"""Who may use which queue is asked beside the plans; nobody runs because nobody answered."""
+"""Who may use which queue is asked beside the plans; no unit starts because no answer came."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,9 @@ from tests.scheduler.shell.conftest import House
 from tests.support.clusters import gang, group, made, node, pod, queue
 from tests.support.fakecluster import FakeCluster
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ACCESS
 from trainer_kai.cli.main import main
-from trainer_kai.settings import Permission
+from trainer_kai.settings import Unannotated
 
 PAIR = Key("ns", "q")
 ASKED = "post subjectaccessreviews "
@@ -29,12 +30,17 @@ QUESTION = {
 }
 
 
-def house_with(permission: Permission, **may_use: bool) -> House:
-    """Return a scheduler of one node, and who may use what."""
+def house_with(unannotated: Unannotated = "closed", **may_use: bool) -> House:
+    """Return a scheduler of one node, two queues without annotation, and what may be used."""
     api = FakeCluster()
     api.may_use.update(may_use)
-    api.put(queue(), queue("other"), node("a"))
-    return House(api, permission)
+    api.put(queue(), queue("other"), node("a"), made("Namespace", "ns"))
+    return House(api, unannotated)
+
+
+def annotated(access: str, name: str = "q", **spec: object) -> dict[str, object]:
+    """Return a queue that says who may use it."""
+    return queue(name, meta={"annotations": {ACCESS: access}}, **spec)
 
 
 def verdict(house: House, name: str = "g") -> str:
@@ -49,13 +55,13 @@ def silent(what: str) -> int | None:
 
 
 def warned(house: House) -> list[str]:
-    """Return of whom it was told that they may not use their queue."""
-    return sorted(of for of, reason in house.events() if reason == "ForbiddenQueue")
+    """Return which objects were told that their queue is open."""
+    return sorted(of for of, reason in house.events() if reason == "QueueOpen")
 
 
 async def test_it_is_asked_whether_the_namespace_may() -> None:
     """Once for all of a namespace and a queue, and as the group that all its accounts are in."""
-    house = house_with("enforce", q=True)
+    house = house_with(q=True)
     house.api.put(*gang("g", 2), *gang("h", 2), pod("p"))
     async with house.leading():
         await house.passes(30)
@@ -64,18 +70,20 @@ async def test_it_is_asked_whether_the_namespace_may() -> None:
     assert len(house.api.where()) == 5
 
 
-async def test_nobody_is_asked_who_is_off() -> None:
-    """Everything is as if there were no such right."""
-    house = house_with("off")
-    house.api.put(*gang("g", 2))
+async def test_of_a_queue_that_is_open_nothing_is_asked() -> None:
+    """It says so itself: no question, no Event."""
+    house = house_with()
+    house.api.put(annotated("open"), *gang("g", 2))
     async with house.leading():
+        await house.passes(61)
         assert house.api.questions == []
+        assert warned(house) == []
     assert len(house.api.where()) == 2
 
 
 async def test_who_may_not_never_starts_and_is_told_why() -> None:
     """Those who may use theirs go on."""
-    house = house_with("enforce", other=True)
+    house = house_with(other=True)
     house.api.put(*gang("g", 2), group("h", minMember=1, queue="other"), pod("h0", "h"), pod("p"))
     async with house.leading():
         await house.passes(5)
@@ -83,13 +91,16 @@ async def test_who_may_not_never_starts_and_is_told_why() -> None:
         assert house.api.where() == {"h0": "a"}
         assert verdict(house) == "ForbiddenQueue"
         (told,) = house.api.get("PodGroup", "g")["status"]["schedulingConditions"]
-        assert "namespace ns may not use queue q. It can start when" in told["message"]
+        assert told["message"].startswith(
+            "namespace ns may not use queue q, which is closed (queue_access.unannotated is "
+            "closed, and it has no annotation). It can start when "
+        )
         assert warned(house) == []
 
 
 async def test_who_waits_for_the_first_answer_is_told_nothing() -> None:
     """It takes as long as a request, and no verdict stands for so short a time."""
-    house = house_with("enforce", q=True)
+    house = house_with(q=True)
     house.api.put(*gang("g", 2))
     house.api.delay_s = lambda what: 0.2 if what == ASKED else 0
     async with house.leading():
@@ -101,7 +112,7 @@ async def test_who_waits_for_the_first_answer_is_told_nothing() -> None:
 
 async def test_plans_do_not_wait_for_answers() -> None:
     """Others start while one is asked for."""
-    house = house_with("enforce", q=True, other=True)
+    house = house_with(q=True, other=True)
     house.api.put(group("h", minMember=1, queue="other"), pod("h0", "h"))
     async with house.leading():
         house.api.delay_s = lambda what: 4 if what == ASKED else 0
@@ -115,7 +126,7 @@ async def test_plans_do_not_wait_for_answers() -> None:
 
 async def test_a_right_that_is_given_is_seen_within_a_minute() -> None:
     """And the old reason is told no longer, whatever is in the way now."""
-    house = house_with("enforce")
+    house = house_with()
     house.api.put(*gang("g", 9))
     async with house.leading():
         await house.passes(5)
@@ -132,7 +143,7 @@ async def test_a_right_that_is_given_is_seen_within_a_minute() -> None:
 
 async def test_a_right_that_is_taken_ends_nothing_that_runs() -> None:
     """It may be repaired, and does not grow; nothing else begins."""
-    house = house_with("enforce", q=True)
+    house = house_with(q=True)
     house.api.put(*gang("g", 2))
     async with house.leading():
         assert len(house.api.where()) == 2
@@ -152,7 +163,7 @@ async def test_a_right_that_is_taken_ends_nothing_that_runs() -> None:
 
 async def test_the_last_answer_holds_while_there_is_none() -> None:
     """Who might begin yesterday may begin today."""
-    house = house_with("enforce", q=True)
+    house = house_with(q=True)
     house.api.put(*gang("g", 2))
     async with house.leading():
         house.api.refuse = silent
@@ -164,7 +175,7 @@ async def test_the_last_answer_holds_while_there_is_none() -> None:
 
 async def test_who_led_before_has_asked_already() -> None:
     """What it knew holds until it is asked anew, which is at once."""
-    house = house_with("enforce", q=True)
+    house = house_with(q=True)
     house.api.put(*gang("g", 2))
     async with house.leading():
         pass
@@ -180,7 +191,7 @@ async def test_who_led_before_has_asked_already() -> None:
 
 async def test_who_can_ask_nobody_waits_and_is_told_so() -> None:
     """Until there is an answer; whoever runs already is left alone."""
-    house = house_with("enforce", q=True)
+    house = house_with(q=True)
     house.api.refuse = silent
     house.api.put(*gang("g", 2), group("r", minMember=1), pod("r0", "r", node="a"))
     async with house.leading():
@@ -196,7 +207,7 @@ async def test_who_can_ask_nobody_waits_and_is_told_so() -> None:
 
 async def test_who_is_gone_is_forgotten() -> None:
     """A minute after the last one that used a queue."""
-    house = house_with("enforce", q=True)
+    house = house_with(q=True)
     house.api.put(pod("p"))
     async with house.leading():
         assert house.live.cluster.permits == {PAIR: Permit.GRANTED}
@@ -227,31 +238,42 @@ def of_a_trainjob(house: House) -> None:
 
 
 async def test_warned_and_started() -> None:
-    """Each unit once, however often there is news, a re-asking or a pod made anew."""
-    house = house_with("warn", other=True)
+    """A TrainJob, once for its namespace and queue, however much starts there later."""
+    house = house_with("open", other=True)
     of_a_trainjob(house)
-    house.api.put(pod("p"), group("h", minMember=1, queue="other"), pod("h0", "h"))
-    house.api.put(group("e", minMember=1), pod("e0", "e"))
+    house.api.put(group("h", minMember=1, queue="other"), pod("h0", "h"))
     async with house.leading():
-        assert len(house.api.where()) == 4
-        for i in range(3):
+        assert len(house.api.where()) == 2
+        house.api.put(pod("p"), *gang("e", 1))
+        for _ in range(3):
             house.cycle.again()
-            house.api.put(pod(f"e{i + 1}", "e"))
             await house.passes(61)
-        assert len(house.api.where()) == 7
+        assert len(house.api.where()) == 4
         assert house.live.cluster.permits == {}
 
-    assert warned(house) == ["Pod p", "PodGroup e", "PodGroup g", "TrainJob j"]
-    (event,) = [it for it in house.api.events if it["involvedObject"]["name"] == "p"]
+    assert warned(house) == ["TrainJob j"]
+    (event,) = house.api.events
     assert event["type"] == "Warning"
-    assert event["message"].startswith(
-        "namespace ns may not use queue q, and it is started all the same"
+    assert event["message"] == (
+        "queue q takes pods of every namespace, so of ns: neither it nor a queue above it has the "
+        "annotation trainer-kai.dev/access. To close it to namespaces that do not use it now: "
+        "trainer-kai queue close q --from-usage"
     )
 
 
+async def test_each_queue_is_warned_of() -> None:
+    """A PodGroup without a TrainJob, and a pod of its own."""
+    house = house_with("open")
+    house.api.put(*gang("g", 2))
+    async with house.leading():
+        house.api.put(pod("p", labels={"kai.scheduler/queue": "other"}))
+        await house.passes(1)
+    assert warned(house) == ["Pod p", "PodGroup g"]
+
+
 async def test_a_warning_may_come_late() -> None:
-    """Nobody waits for an answer who starts all the same."""
-    house = house_with("warn")
+    """No unit waits for an answer of an open queue."""
+    house = house_with("open")
     house.api.delay_s = lambda what: 2 if what == ASKED else 0
     house.api.put(*gang("g", 2))
     async with house.leading():
@@ -261,27 +283,85 @@ async def test_a_warning_may_come_late() -> None:
 
 
 async def test_a_warning_comes_when_it_can_be_asked() -> None:
-    """Of all who started meanwhile and are there then."""
-    house = house_with("warn")
+    """Of what started first meanwhile."""
+    house = house_with("open")
     house.api.refuse = silent
-    house.api.put(*gang("g", 2), group("h", minMember=1), pod("h0", "h"), pod("p"))
+    house.api.put(*gang("g", 2))
     async with house.leading():
-        await house.passes(1)
-        assert (len(house.api.where()), warned(house)) == (4, [])
-        house.api.delete("Pod", "h0")
-        house.api.delete("PodGroup", "h")
+        house.api.put(pod("p"))
         await house.passes(61)
+        assert (len(house.api.where()), warned(house)) == (3, [])
         house.api.refuse = lambda _: None
         await house.passes(20)
-        assert warned(house) == ["Pod p", "PodGroup g"]
+        assert warned(house) == ["PodGroup g"]
 
 
-@pytest.mark.parametrize("permission", ["warn", "enforce"])
+async def test_a_namespace_that_was_made_anew_is_warned_anew() -> None:
+    """Of one that is gone nothing is kept for long."""
+    house = house_with("open")
+    house.api.put(pod("p"))
+    async with house.leading():
+        await house.passes(1)
+        assert warned(house) == ["Pod p"]
+        house.api.delete("Pod", "p")
+        house.api.delete("Namespace", "ns")
+        await house.passes(125)
+        house.api.put(made("Namespace", "ns"), pod("again"))
+        await house.passes(1)
+        assert warned(house) == ["Pod again", "Pod p"]
+
+
+async def test_a_queue_that_is_closed_is_closed_at_once() -> None:
+    """What waits is told by whom; what runs goes on, and a grant from before counts."""
+    house = house_with("open", other=True)
+    house.api.put(group("r", minMember=1), pod("r0", "r"))
+    async with house.leading():
+        house.api.put(annotated("closed"), annotated("closed", "other"))
+        house.api.put(*gang("g", 2), group("h", minMember=1, queue="other"), pod("h0", "h"))
+        await house.passes(1)
+        assert house.api.where() == {"r0": "a", "h0": "a"}
+        assert verdict(house) == "ForbiddenQueue"
+        house.api.put(annotated("open"))
+        await house.passes(1)
+        assert len(house.api.where()) == 4
+        assert house.api.said().count(ASKED) <= 4
+
+
+async def test_a_grant_from_just_before_a_queue_is_closed_counts() -> None:
+    """A refusal from before is not the last word: it is asked anew at once."""
+    house = house_with("open")
+    house.api.put(pod("p"))
+    async with house.leading():
+        await house.passes(1)
+        house.api.may_use["q"] = True
+        house.api.put(annotated("closed"), *gang("g", 2))
+        await house.passes(1)
+        assert len(house.api.where()) == 3
+
+
+async def test_a_parent_closes_what_is_below_it() -> None:
+    """Also one that a queue gets while units wait."""
+    house = house_with("open")
+    house.api.put(annotated("closed", "top"))
+    house.api.put(group("g", minMember=9), *(pod(f"g{i}", "g") for i in range(9)))
+    async with house.leading():
+        await house.passes(2)
+        assert verdict(house) == "NoCapacity"
+        house.api.put(queue("q", parentQueue="top"))
+        await house.passes(2)
+        assert verdict(house) == "ForbiddenQueue"
+        house.api.may_use["q"] = True
+        house.api.put(node("b"))
+        await house.passes(15)
+        assert len(house.api.where()) == 9
+
+
+@pytest.mark.parametrize("unannotated", ["open", "closed"])
 async def test_what_is_said_of_a_failure_is_said_once(
-    permission: Permission, capsys: pytest.CaptureFixture[str]
+    unannotated: Unannotated, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """However often it is tried, and of however many."""
-    house = house_with(permission)
+    house = house_with(unannotated)
     house.api.refuse = silent
     house.api.put(*gang("g", 2), group("h", minMember=1, queue="other"), pod("h0", "h"))
     async with house.leading():
@@ -290,27 +370,12 @@ async def test_what_is_said_of_a_failure_is_said_once(
     assert text.count("permission not asked") == 1
 
 
-async def test_who_was_warned_is_forgotten_when_it_is_gone() -> None:
-    """Another one of its name is told anew; of one that is gone nothing is kept for long."""
-    house = house_with("warn")
-    times = []
-    async with house.leading():
-        for uid, pause_s in (("g", 0), ("g", 1), ("again", 1), ("again", 61)):
-            await house.passes(pause_s)
-            house.api.put(group("g", minMember=1, meta={"uid": uid}), pod("g0", "g"))
-            await house.passes(1)
-            times.append(len(house.api.events))  # the same again only counts
-            house.api.delete("Pod", "g0")
-            house.api.delete("PodGroup", "g")
-    assert times == [1, 1, 2, 3]
-
-
 @pytest.mark.parametrize("answers", [True, False])
 async def test_simulate_reads_what_is_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, answers: bool
 ) -> None:
     """Who may not here may not there; what nobody knows is told as that."""
-    house = house_with("enforce", other=True)
+    house = house_with(other=True)
     house.api.refuse = (lambda _: None) if answers else silent
     house.api.put(*gang("g", 1), group("h", minMember=1, queue="other"), pod("h0", "h"))
     house.api.keeps_news = True

@@ -10,7 +10,7 @@ from scheduler.policies.registry import Choice, choose
 from scheduler.state.encode import Encoded, encode
 from scheduler.state.live import Live
 from scheduler.state.news import ANY, NOTHING
-from scheduler.state.permits import Permit
+from scheduler.state.permits import Permit, Use
 from scheduler.state.state import State
 from scheduler.state.terms import Terms
 from tests.support.case import Case, ids
@@ -27,12 +27,14 @@ from tests.support.clusters import (
     unit_of,
 )
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import QUEUE, RESERVED
+from trainer_kai.api.names import ACCESS, QUEUE, RESERVED
 
 PAIR = Key("ns", "q")
+CLOSED = queue(meta={"annotations": {ACCESS: "closed"}})
 MAY_NOT = (
-    "namespace ns may not use queue q. It can start when verb use on queues.scheduling.run.ai/q is "
-    "granted to group system:serviceaccounts:ns (a RoleBinding in namespace ns)"
+    "namespace ns may not use queue q, which is closed (annotation trainer-kai.dev/access of queue "
+    "q). It can start when group system:serviceaccounts:ns is granted the verb use on "
+    "queues.scheduling.run.ai/q in that namespace: trainer-kai queue allow q -n ns"
 )
 _KNOWN_AND_GRANTED = "It can start when that is known and granted"
 BEING_ASKED = f"whether namespace ns may use queue q is being asked. {_KNOWN_AND_GRANTED}"
@@ -40,14 +42,14 @@ NOT_ASKED = f"whether namespace ns may use queue q could not be asked yet. {_KNO
 POLICIES = choose(Choice())
 
 
-def terms(*, needed: bool = False) -> Terms:
+def terms(*, needed: bool = False, unannotated: str = "open") -> Terms:
     """Return what a site decides."""
-    return Terms(now=NOW, default_queue="q", needs_permission=needed)
+    return Terms(now=NOW, default_queue="q", needs_permission=needed, unannotated=unannotated)
 
 
 def found_in(*objects: Any, permit: Permit | None, needed: bool = True) -> Encoded:
     """Encode a cluster in which that is known of the namespace."""
-    given = cluster(queue(), *objects)
+    given = cluster(CLOSED, *objects)
     if permit is not None:
         given.permits[PAIR] = permit
     return encode(given, terms(needed=needed))
@@ -55,7 +57,7 @@ def found_in(*objects: Any, permit: Permit | None, needed: bool = True) -> Encod
 
 # what is known, and whether it is needed -> what is in the way
 KNOWN: list[Case[tuple[Permit | None, bool], str | None]] = [
-    Case("nobody asks", (None, False), None),
+    Case("not known, in files", (None, False), None),
     Case("granted", (Permit.GRANTED, True), None),
     Case("refused", (Permit.REFUSED, True), MAY_NOT),
     Case("refused, in a file", (Permit.REFUSED, False), MAY_NOT),
@@ -80,16 +82,89 @@ def test_what_is_in_the_way(case: Case[tuple[Permit | None, bool], str | None]) 
     assert [bar_of(found, it) for it in ("g", "pg-named-named", "pg-default-default")] == [want] * 3
 
 
+# annotations of the queue and of its parent, what one without is -> whether it is closed, and asked
+SAID: list[Case[tuple[str | None, str | None, str], tuple[bool, bool]]] = [
+    Case("nothing is said", (None, None, "open"), (False, True)),
+    Case("nothing is said, and closed", (None, None, "closed"), (True, True)),
+    Case("closed", ("closed", None, "open"), (True, True)),
+    Case("closed by its parent", (None, "closed", "open"), (True, True)),
+    Case("open", ("open", None, "closed"), (False, False)),
+    Case("open by its parent", (None, "open", "closed"), (False, False)),
+    Case("open, and its parent closed", ("open", "closed", "closed"), (False, False)),
+    Case("a slip", ("opn", "open", "open"), (True, True)),
+]
+
+
+def said(own: str | None, above: str | None) -> list[Any]:
+    """Return the queue and its parent with their annotations."""
+    notes = [{} if it is None else {"annotations": {ACCESS: it}} for it in (own, above)]
+    return [queue("q", meta=notes[0], parentQueue="top"), queue("top", meta=notes[1])]
+
+
+@pytest.mark.parametrize("case", SAID, ids=ids)
+def test_the_nearest_queue_that_says_anything_decides(
+    case: Case[tuple[str | None, str | None, str], tuple[bool, bool]],
+) -> None:
+    """A refusal bars units of closed queues alone; of open ones that say so nothing is asked."""
+    own, above, unannotated = case.given
+    is_closed, is_asked = case.want
+    state = State(terms(needed=True, unannotated=unannotated))
+    state.permits.tell(PAIR, Permit.REFUSED)
+    for it in (*said(own, above), group("g", minMember=1, queue="q"), pod("p", "g")):
+        tell(state, it)
+    bar = bar_of(state.snapshot(NOW), "g")
+
+    assert (bar is not None and bar[0] == "ForbiddenQueue") is is_closed
+    assert set(state.uses) == ({Use(PAIR, is_closed)} if is_asked else set())
+
+
+def test_another_annotation_or_parent_counts_at_once() -> None:
+    """For what waits: no object of the namespace has to change for it."""
+    state = State(terms(needed=True))
+    state.permits.tell(PAIR, Permit.REFUSED)
+    for it in (*said(None, None), group("g", minMember=1, queue="q"), pod("p", "g"), pod("alone")):
+        tell(state, it)
+    found = []
+    for own, above in ((None, None), (None, "closed"), ("open", "closed"), ("closed", "closed")):
+        for it in said(own, above):
+            tell(state, it)
+        state.check(NOW)
+        encoded = state.snapshot(NOW)
+        bars = [bar_of(encoded, it) for it in ("g", "pg-alone-alone")]
+        found.append(([it is not None for it in bars], set(state.uses)))
+    for it in (queue("q"), queue("top")):  # it has no parent any more, and says nothing
+        tell(state, it)
+    assert bar_of(state.snapshot(NOW), "g") is None
+
+    asked = [{Use(PAIR, is_closed)} for is_closed in (False, True)]
+    assert found == [
+        ([False] * 2, asked[False]),
+        ([True] * 2, asked[True]),
+        ([False] * 2, set()),
+        ([True] * 2, asked[True]),
+    ]
+
+
+def test_a_value_that_is_neither_is_told() -> None:
+    """With the queue, the annotation, and what would be right."""
+    given = cluster(queue(meta={"annotations": {ACCESS: "private"}}))
+    (told,) = (it.told for it in encode(given, terms()).strays)
+    assert told == (
+        "queue q: annotation trainer-kai.dev/access is 'private', and must be closed or open: it "
+        "counts as closed"
+    )
+
+
 def test_a_queue_that_is_none_is_not_asked_for() -> None:
     """Whatever names are made up, no more is remembered than there are queues."""
     state = State(terms(needed=True))
-    state.tell_all(cluster(queue(), queue("top"), queue("leaf", parentQueue="top")))
+    state.tell_all(cluster(CLOSED, queue("top"), queue("leaf", parentQueue="top")))
     for name in ("none", "top", "q"):
         shelf, key, obj = decoded(pod(name, labels={QUEUE: name}))
         getattr(state, shelf).tell(key, obj)
     found = state.snapshot(NOW)
 
-    assert set(state.pairs) == {PAIR}
+    assert set(state.uses) == {Use(PAIR, is_closed=True)}
     bars = [bar_of(found, f"pg-{it}-{it}") for it in ("none", "top")]
     assert [bar and bar[0] for bar in bars] == ["QueueMissing", "Misconfigured"]
 
@@ -100,21 +175,21 @@ def test_pairs_go_with_their_units() -> None:
     for it in (queue(), group("g", queue="q"), pod("a", "g"), pod("b")):
         tell(state, it)
     state.snapshot(NOW)
-    assert set(state.pairs) == {PAIR}
+    assert set(state.uses) == {Use(PAIR, is_closed=False)}
     state.pods.tell(Key("ns", "b"), None)
     state.snapshot(NOW)
-    assert set(state.pairs) == {PAIR}
+    assert set(state.uses) == {Use(PAIR, is_closed=False)}
     state.pods.tell(Key("ns", "a"), None)
     state.snapshot(NOW)
-    assert set(state.pairs) == set()
+    assert set(state.uses) == set()
 
 
 def test_an_answer_is_heard_by_those_it_concerns() -> None:
     """And by nobody twice."""
     live = Live(lambda: terms(needed=True))
-    seen: list[set[Key]] = []
-    live.on_pairs = lambda pairs: seen.append({*pairs})
-    for it in (queue(), group("g", minMember=1, queue="q"), pod("p", "g"), pod("b")):
+    seen: list[set[Use]] = []
+    live.on_uses = lambda uses: seen.append({*uses})
+    for it in (CLOSED, group("g", minMember=1, queue="q"), pod("p", "g"), pod("b")):
         shelf, key, obj = decoded(it)
         if shelf == "pods":
             live.pod(key, obj)
@@ -123,7 +198,7 @@ def test_an_answer_is_heard_by_those_it_concerns() -> None:
         else:
             live.put(live.cluster.queues, Key("", key), obj)
     live.snapshot()
-    assert seen == [{PAIR}]
+    assert seen == [{Use(PAIR, is_closed=True)}]
     assert live.permit(PAIR, Permit.GRANTED) == ANY
     assert live.permit(PAIR, Permit.GRANTED) == NOTHING
     found = live.snapshot()

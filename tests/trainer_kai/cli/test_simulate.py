@@ -16,6 +16,7 @@ from tests.support.case import Case, ids
 from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
 from tests.support.world import group, node, pod, queue, shard, staged, trainjob
+from trainer_kai.api.names import ACCESS
 
 SITE = [
     queue("all", 8),
@@ -382,6 +383,43 @@ def test_a_node_that_is_in_no_file_is_told(terminal: Terminal) -> None:
 
     told = "Node away and 1 more are in no file, though pods run there: default/a and 1 more"
     assert err.splitlines()[0] == f"trainer-kai: {told}"
+
+
+def test_a_closed_queue_that_no_file_grants_is_told(terminal: Terminal) -> None:
+    """What is in no file keeps no unit back; an answer does, where the queue is closed."""
+    closed, free = ({ACCESS: it} for it in ("closed", "open"))
+    site = [node("node-1"), queue("team-a", annotations=closed), queue("b", annotations=free)]
+    use = {
+        "verb": "use",
+        "group": "scheduling.run.ai",
+        "resource": "queues",
+        "namespace": "default",
+    }
+    accounts = ["system:serviceaccounts:default"]
+    reviews = [
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"groups": accounts, "resourceAttributes": {**use, "name": name}},
+            "status": {"allowed": False},
+        }
+        for name in ("team-a", "b")
+    ]
+    groups = [group("g"), pod("g0", "g"), group("h", queue="b"), pod("h0", "h")]
+
+    code, out, err = terminal.run("-f", terminal.write("a.yaml", *site, *groups))
+    assert (code, "ForbiddenQueue" in out) == (0, False)
+    assert err == (
+        "trainer-kai: queue team-a is closed, and no SubjectAccessReview says whether namespace "
+        "default may use it: it is taken for granted\n"
+    )
+    code, out, err = terminal.run(
+        "-f", terminal.write("b.yaml", *site, *groups, *reviews), "-o", "json"
+    )
+    (cycle,) = json.loads(out)["cycles"]
+    assert (code, err) == (0, "")
+    assert [it["podGroup"] for it in cycle["unschedulable"]] == ["g"]
+    assert [it["pod"] for it in cycle["binds"]] == ["h0"]
 
 
 def test_the_queue_of_a_pod_on_its_own_is_named(terminal: Terminal) -> None:

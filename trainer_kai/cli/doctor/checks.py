@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from trainer_kai.cli.doctor.access import check_access
 from trainer_kai.cli.doctor.facts import Facts
 from trainer_kai.cli.doctor.finding import CannotTell, Finding, unknown
 from trainer_kai.cli.doctor.hooks import check_configurations, check_order
@@ -69,6 +70,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "Kueue": check_kueue,
     "clocks": check_clocks,
     "queues": check_queues,
+    "queue access": check_access,
     "default queue": check_default_queue,
     "named queues": check_named_queues,
     "priority classes": check_classes,

@@ -46,11 +46,11 @@ _SHARED: Final = {  # settings that all have to be told alike, and what they are
     "MODE": "bundled",
     "SCHEDULER_NAME": SCHEDULER_NAME,
     "DEFAULT_QUEUE": DEFAULT_QUEUE,
-    "QUEUE_PERMISSION": "warn",
+    "QUEUE_ACCESS_UNANNOTATED": "open",
     "KUEUE": "false",
 }
 # It has no such setting, or does not go by it.
-_NOT_TOLD: Final = {"QUEUE_PERMISSION": _PODGROUPER, "KUEUE": _PODGROUPER}
+_NOT_TOLD: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from scheduler.state.queues import QueueRows
 from trainer_kai.api.counted import counted_queue
-from trainer_kai.api.names import DEFAULT_QUEUE, QUEUE
+from trainer_kai.api.names import ACCESS, DEFAULT_QUEUE, QUEUE
 from trainer_kai.api.queue import Queue, QueueResource, QueueResources
 from trainer_kai.cli.doctor.facts import Facts, at, listed, name_of
 from trainer_kai.cli.doctor.finding import (
@@ -38,7 +38,8 @@ def check_queues(facts: Facts) -> Iterator[Finding]:
     check, queues = "queues", {it.metadata.name: it for it in known(facts.queues)}
     told = QueueRows(queues).strays
     strays = [stray.message for stray in told if not stray.counts]
-    otherwise = [stray.message for stray in told if stray.counts]
+    others = f" annotation {ACCESS} "  # a check of its own tells of it
+    otherwise = [it.message for it in told if it.counts and others not in it.message]
     if not queues:
         yield fault(check, "there is none", "at least one: manifests/base/queues has two")
         return
@@ -59,7 +60,7 @@ def check_queues(facts: Facts) -> Iterator[Finding]:
     if above or inside:
         right = "as much for a parent as for its children together, and no quota above a limit"
         yield warning(check, listed([*above, *inside], 2), right)
-    elif not told:
+    elif not (strays or otherwise):
         yield ok(check, f"{len(queues)}, each with a way to the top")
 
 

@@ -14,6 +14,7 @@ from tests.support.world import queue
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Meta
+from trainer_kai.api.names import ACCESS
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.doctor import trials
 from trainer_kai.cli.doctor.checks import CHECKS, examine
@@ -52,6 +53,7 @@ REFUSED: Final = Refusal(
     " metadata.labels[kai.scheduler/queue]: no",
 )
 BASE: Final = ROOT / "manifests" / "base"
+OPEN: Final = {ACCESS: "open"}
 
 
 def sound() -> Facts:
@@ -87,7 +89,7 @@ def sound() -> Facts:
         rivals=[],
         ready_rivals=[],
         skew_s=0.0,
-        queues=queues(queue("all"), queue("default-queue", parent="all")),
+        queues=queues(queue("all", annotations=OPEN), queue("default-queue", parent="all")),
         groups=[],
         classes=manifests.classes,
         gpu_nodes=(2, 3),
@@ -101,7 +103,11 @@ def spoilt() -> Facts:
     post = 'Post "https://trainer-kai-webhook.trainer-kai.svc:443/mutate/jobset?timeout=5s"'
     why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     pod = trials.gang_pod("default")
-    every = (queue("all"), queue("default-queue", parent="all"), queue("a", parent="research"))
+    every = (
+        queue("all", annotations=OPEN),
+        queue("default-queue", parent="all"),
+        queue("a", parent="research", annotations=OPEN),
+    )
     return sound()._replace(
         configurations=configured(make(HOSTS, NOW).authority),
         jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),

@@ -60,10 +60,10 @@ def scaled(replicas: int = 2, ready: int = 2, updated: int = 2) -> list[Obj]:
     return [deployment(GROUPER), deployment(SCHEDULER), last]
 
 
-ENFORCED = [
+CLOSED = [
     deployment(GROUPER),
     deployment(SCHEDULER),
-    deployment(WEBHOOK, TRAINER_KAI_QUEUE_PERMISSION="enforce"),
+    deployment(WEBHOOK, TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED="closed"),
 ]
 WITH_KUEUE = [
     deployment(GROUPER),
@@ -102,9 +102,12 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
         ("fault", f"TRAINER_KAI_MODE is external to {GROUPER}, bundled to {SCHEDULER}"),
     ),
     Case(
-        "queues that are enforced at one door",
-        ("mode", facts(deployments=ENFORCED)),
-        ("fault", f"TRAINER_KAI_QUEUE_PERMISSION is warn to {SCHEDULER}, enforce to {WEBHOOK}"),
+        "queues that are closed at one door",
+        ("mode", facts(deployments=CLOSED)),
+        (
+            "fault",
+            f"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED is open to {SCHEDULER}, closed to {WEBHOOK}",
+        ),
     ),
     Case(
         "two that bind",

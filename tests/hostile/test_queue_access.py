@@ -1,0 +1,104 @@
+"""H6: a namespace without a grant cannot spend the quota of a closed queue.
+
+A tenant writes labels, TrainJobs and pods of its namespace, and so names any queue. A queue that is
+closed asks who may use it: of the tenant's pods none starts there, and its owner's do.
+"""
+
+from typing import Any, Final, TypeAlias
+
+from tests.hostile.conftest import Simulate
+from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
+from tests.scheduler.shell.conftest import House
+from tests.support.clusters import group as bare_group
+from tests.support.clusters import node as bare_node
+from tests.support.clusters import pod as bare_pod
+from tests.support.clusters import queue as bare_queue
+from tests.support.fakecluster import FakeCluster
+from tests.webhook.judging import Elsewheres, ask, judging
+from tests.webhook.objects import QUEUE
+from tests.webhook.trainjobs import submitted
+from trainer_kai.api.names import ACCESS
+
+Obj: TypeAlias = dict[str, Any]
+
+_RED: Final = VICTIMS[0]
+_CLOSED: Final = {"annotations": {ACCESS: "closed"}}
+_COMMAND: Final = f"trainer-kai queue allow {_RED} -n"
+
+
+async def test_a_label_starts_no_pod_in_a_closed_queue() -> None:
+    """With the defaults, also where the annotation stands on the queue's parent."""
+    api = FakeCluster()
+    api.may_use["owned"] = True
+    api.put(bare_node("a", gpu=8), bare_queue("top", meta=_CLOSED))
+    api.put(bare_queue(_RED, parentQueue="top"), bare_queue("owned", meta=_CLOSED))
+    api.put(bare_group("foreign", minMember=2, queue=_RED))
+    api.put(*(bare_pod(f"f{i}", "foreign") for i in range(2)))
+    api.put(bare_pod("alone", labels={QUEUE: _RED}))
+    api.put(bare_group("own", minMember=1, queue="owned"), bare_pod("o", "own"))
+    house = House(api, "open")
+    async with house.leading():
+        await house.passes(30)
+
+        assert api.where() == {"o": "a"}
+        (told,) = api.get("PodGroup", "foreign")["status"]["schedulingConditions"]
+        assert told["reasons"][-1]["reason"] == "ForbiddenQueue"
+        assert f"annotation {ACCESS} of queue top" in told["message"]
+        assert told["message"].endswith(f"{_COMMAND} ns")
+
+
+async def test_a_label_of_a_closed_queue_is_refused() -> None:
+    """With the defaults: the refusal names the field, the queue, and the command that grants it."""
+    there = Elsewheres()
+    there.allowed = there.granted = {"own"}
+    async with judging(there) as (asked, _):
+        asked.cache.queues.put(_RED, "", "closed")
+        asked.cache.queues.put("own", "", "closed")
+
+        said = await ask(asked, submitted({QUEUE: _RED}))
+        assert (said.code, said.warnings) == (403, [])
+        assert said.message.startswith(f"metadata.labels[{QUEUE}]: user 'ann' and namespace")
+        assert said.message.endswith(f"{_COMMAND} team --user ann")
+        assert (await ask(asked, submitted({QUEUE: "own"}))).code == 0
+
+
+def test_the_owner_of_a_closed_queue_has_its_quota(simulate: Simulate) -> None:
+    """Although a hundred PodGroups of the tenant that name it are older."""
+    found = simulate(
+        [
+            *(_closed(it) for it in cluster()),
+            *(_review(namespace, allowed=namespace == _RED) for namespace in (TENANT, _RED)),
+            *(_named_red(pod_group(TENANT, f"g{i}", queue=_RED), 1) for i in range(100)),
+            *(_named_red(pod(TENANT, f"p{i}", 1, f"g{i}"), 1) for i in range(100)),
+            _named_red(pod_group(_RED, "job", 8), 2),
+            *(_named_red(pod(_RED, f"p{i}", 1, "job"), 2) for i in range(8)),
+        ]
+    )
+
+    assert found.binds.keys() == {f"{_RED}/p{i}" for i in range(8)}
+    told = found.waiting[f"{TENANT}/g0"]
+    assert told["reason"] == "ForbiddenQueue"
+    assert told["message"].endswith(f"{_COMMAND} {TENANT}")
+
+
+def _closed(it: Obj) -> Obj:
+    return {**it, "metadata": {**it["metadata"], **_CLOSED}} if it["kind"] == "Queue" else it
+
+
+def _named_red(it: Obj, minute: int) -> Obj:
+    """Return an object with its queue label, made at a minute."""
+    made = {"creationTimestamp": f"2026-01-05T09:{minute:02}:00Z", "labels": {QUEUE: _RED}}
+    return {**it, "metadata": {**it["metadata"], **made}}
+
+
+def _review(namespace: str, *, allowed: bool) -> Obj:
+    what = {"verb": "use", "group": "scheduling.run.ai", "resource": "queues"}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "groups": [f"system:serviceaccounts:{namespace}"],
+            "resourceAttributes": {**what, "name": _RED, "namespace": namespace},
+        },
+        "status": {"allowed": allowed},
+    }
