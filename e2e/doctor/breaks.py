@@ -34,6 +34,7 @@ from e2e.front.processes import NAMESPACE
 from e2e.manifests.test_runtime_field import PATCH, runtime
 from tests.support.papers import make
 from tests.support.world import queue
+from trainer_kai.api.names import ACCESS
 
 __all__ = ["BROKEN", "OURS", "another_kai"]
 
@@ -137,9 +138,20 @@ async def an_orphan(clinic: Clinic) -> AsyncIterator[None]:
 @asynccontextmanager
 async def children_above_their_parent(clinic: Clinic) -> AsyncIterator[None]:
     """Let two children own more than their parent."""
-    parent = queue("parent", 8)
+    parent = queue("parent", 8, annotations={ACCESS: "open"})
     async with clinic.beside(QUEUES, parent, *(queue(it, 6, parent="parent") for it in "ab")):
         yield
+
+
+@asynccontextmanager
+async def said_by_no_queue(clinic: Clinic) -> AsyncIterator[None]:
+    """Let a queue be open because neither it nor its parent says who may use it."""
+    async with clinic.changed(QUEUES, "default-parent-queue", _without_annotations):
+        yield
+
+
+def _without_annotations(found: Any) -> None:
+    found["metadata"]["annotations"] = {}
 
 
 @asynccontextmanager
@@ -313,6 +325,10 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
     "children above their parent": (
         children_above_their_parent,
         {"queues": ("warning", "the children of parent own 12 gpu, and it 8")},
+    ),
+    "queues that say nothing of who may use them": (
+        said_by_no_queue,
+        {"queue access": ("warning", "not annotated: default-queue (no namespace)")},
     ),
     "no default queue": (
         no_default_queue,

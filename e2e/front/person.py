@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import TRAINJOBS, Obj
 from e2e.front.install import apply
 
-__all__ = ["Person", "Told", "grant", "grant_queue", "person"]
+__all__ = ["Person", "Told", "grant", "grant_namespace", "grant_queue", "person"]
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _MERGE: Final = "application/merge-patch+json"
@@ -78,8 +78,18 @@ async def person(cluster: Cluster, name: str, *namespaces: str) -> AsyncIterator
 
 
 async def grant_queue(cluster: Cluster, queue: str, who: str, namespace: str) -> None:
-    """Let somebody use a queue in one namespace, as the README of the webhook says it."""
-    rules = [
+    """Let a user use a queue in one namespace, as the README of the webhook says it."""
+    await grant(cluster, f"use-{queue}", who, _use_of(queue), [namespace])
+
+
+async def grant_namespace(cluster: Cluster, queue: str, namespace: str) -> None:
+    """Let a namespace use a queue: all of its service accounts."""
+    group = f"system:serviceaccounts:{namespace}"
+    await grant(cluster, f"use-{queue}", group, _use_of(queue), [namespace], kind="Group")
+
+
+def _use_of(queue: str) -> list[Obj]:
+    return [
         {
             "apiGroups": ["scheduling.run.ai"],
             "resources": ["queues"],
@@ -87,13 +97,17 @@ async def grant_queue(cluster: Cluster, queue: str, who: str, namespace: str) ->
             "verbs": ["use"],
         }
     ]
-    await grant(cluster, f"use-{queue}", who, rules, [namespace])
 
 
 async def grant(
-    cluster: Cluster, role: str, who: str, rules: list[Obj], namespaces: tuple[str, ...] | list[str]
+    cluster: Cluster,
+    role: str,
+    who: str,
+    rules: list[Obj],
+    namespaces: Sequence[str],
+    kind: str = "User",
 ) -> None:
-    """Bind a role for the cluster to somebody, in namespaces."""
+    """Bind a role for the cluster to a user or a group, in namespaces."""
     made = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
@@ -105,8 +119,8 @@ async def grant(
         binding = {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": f"{role}-{who}", "namespace": namespace},
+            "metadata": {"name": f"{role}-{who.replace(':', '-')}", "namespace": namespace},
             "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": who}],
+            "subjects": [{"apiGroup": _RBAC, "kind": kind, "name": who}],
         }
         await apply(cluster, binding)

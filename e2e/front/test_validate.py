@@ -18,7 +18,7 @@ from e2e.front.runtimes import make_runtime
 EXCLUSIVE: Final = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
 PATCH: Final = "spec.runtimePatches[0].trainingRuntimeSpec.template"
 LABEL: Final = f"metadata.labels[{QUEUE}]"
-USE: Final = "'ann' may not use the queue 'team-a' in the namespace"
+CLOSED: Final = "annotation trainer-kai.dev/access of queue private"
 UNBOUND: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 BELOW: Final = "that queue has others below it: name one of those (team-a)"
 MISSING: Final = "there is no such queue: make it, or name one that is there"
@@ -26,7 +26,7 @@ MISSING: Final = "there is no such queue: make it, or name one that is there"
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def ann(front: Front, room: str) -> AsyncIterator[Person]:
-    """Return somebody who may write TrainJobs here, and use no queue."""
+    """Return a user who may write TrainJobs here, and use no closed queue."""
     async with person(front.cluster, "ann", room) as somebody:
         await make_queues(front.cluster)
         await until_known(somebody, room)
@@ -34,23 +34,24 @@ async def ann(front: Front, room: str) -> AsyncIterator[Person]:
 
 
 async def make_queues(cluster: Cluster) -> None:
-    """Make a queue, and then another one below it: who knows that one knows both."""
-    for name, parent in (("department", ""), ("team-a", "department")):
+    """Make a queue, one below it, and then one that is closed: who knows that one knows all."""
+    for name, parent in (("department", ""), ("team-a", "department"), ("private", "")):
         resources = dict.fromkeys(("gpu", "cpu", "memory"), UNBOUND)
         spec: Obj = {"resources": resources, **({"parentQueue": parent} if parent else {})}
         kind = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue"}
-        await apply(cluster, {**kind, "metadata": {"name": name}, "spec": spec})
+        metadata: Obj = {"name": name}
+        if name == "private":
+            metadata["annotations"] = {"trainer-kai.dev/access": "closed"}
+        await apply(cluster, {**kind, "metadata": metadata, "spec": spec})
 
 
 async def until_known(somebody: Person, namespace: str) -> None:
     """Wait until the person may write, and the webhook answers and knows the queues."""
     async with asyncio.timeout(30):
         while True:
-            told = await somebody.create(job(namespace, labels={QUEUE: "team-a"}))
-            if told.status != 403 or "may not use the queue" in told.message:
-                said = " ".join((told.message, *told.warnings))
-                if "may not use the queue" in said and "no such queue" not in said:
-                    return
+            told = await somebody.create(job(namespace, labels={QUEUE: "private"}))
+            if told.status == 403 and CLOSED in told.message:
+                return
             await asyncio.sleep(0.1)
 
 
@@ -76,20 +77,14 @@ class Row(NamedTuple):
 ODD: Final = {"trainer-kai.dev/last-checkpoint": "yesterday", "kai.scheduler/queue": "team-a"}
 ROWS: Final = (
     Row({}),
-    Row({"labels": {QUEUE: "team-a"}}, warnings=(f"{LABEL}: {USE}",)),
+    Row({"labels": {QUEUE: "team-a"}}),
     Row(
         {"labels": {QUEUE: "nowhere"}},
-        warnings=(
-            f"{LABEL}: the TrainJob's label is 'nowhere', and {MISSING}",
-            f"{LABEL}: 'ann' may not use the queue 'nowhere'",
-        ),
+        warnings=(f"{LABEL}: the TrainJob's label is 'nowhere', and {MISSING}",),
     ),
     Row(
         {"labels": {QUEUE: "department"}},
-        warnings=(
-            f"{LABEL}: the TrainJob's label is 'department', and {BELOW}",
-            f"{LABEL}: 'ann' may not use the queue 'department'",
-        ),
+        warnings=(f"{LABEL}: the TrainJob's label is 'department', and {BELOW}",),
     ),
     Row({"labels": {QUEUE: "Team_A"}}, f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters"),
     Row(
@@ -141,7 +136,7 @@ async def test_what_is_said_when_one_is_made(front: Front, room: str, ann: Perso
 async def test_kubectl_shows_it(front: Front, room: str, ann: Person) -> None:
     """As warnings beside what was made, and as an error where it was not."""
     said = []
-    for queue in ("team-a", "Team_A"):
+    for queue in ("nowhere", "Team_A", "private"):
         given = json.dumps(job(room, labels={QUEUE: queue}))
         of = ("--kubeconfig", str(front.cluster.kubeconfig), "--as", ann.name)
         said.append(await run_kubectl(*of, "create", "--dry-run=server", "-f", "-", given=given))
@@ -150,9 +145,11 @@ async def test_kubectl_shows_it(front: Front, room: str, ann: Person) -> None:
         0,
         "trainjob.trainer.kubeflow.org/job created (server dry run)\n",
     )
-    assert said[0].err.startswith(f"Warning: {LABEL}: {USE}")
-    assert said[1].status == 1
+    assert said[0].err.startswith(f"Warning: {LABEL}: the TrainJob's label is 'nowhere'")
+    assert [it.status for it in said[1:]] == [1, 1]
     assert f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters" in said[1].err
+    assert f"which is closed ({CLOSED})" in said[2].err
+    assert f"trainer-kai queue allow private -n {room} --user {ann.name}" in said[2].err
 
 
 class Step(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whatever way into a queue is taken: who may not use it does not start, and does once he may."""
+"""Whatever way into a closed queue is taken: no pod starts without a grant, and all do with it."""
 
 import asyncio
 import re
@@ -48,7 +48,7 @@ async def gated(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
     """Return a chain of two nodes, with a queue that nobody may use, and one that all may."""
-    settings = {"TRAINER_KAI_QUEUE_PERMISSION": "enforce"}
+    settings = {"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": "closed"}  # no webhook refuses then
     folder = tmp_path_factory.mktemp("gated")
     async with house_on("test-gated", folder, 2, settings=settings) as house:
         await make_queue(house.cluster, "closed", 8)
@@ -75,13 +75,13 @@ async def test_no_way_leads_into_a_closed_queue(gated: House, yard: str) -> None
         await _by_an_edited_group(gated, yard)
         await _by_others(cluster, yard)
         await seen.until(lambda state: _ways(state) == {*_WAYS}, "there are pods of each")
-        await _until_forbidden(gated, len(_WAYS))
+        await until_forbidden(gated, len(_WAYS))
         await seen.until(lambda state: _verdicts(state) == {"ForbiddenQueue"}, "all are told so")
         assert [it for it in seen.of(PODS) if "nodeName" in it["spec"]] == []
 
         await apply(cluster, _binding("closed", yard, f"system:serviceaccounts:{yard}"))
         await seen.until(lambda state: _ways(state, placed=True) == {*_WAYS}, "all start", _SOON_S)
-        await _until_forbidden(gated, 0)
+        await until_forbidden(gated, 0)
         await seen.until(lambda state: _verdicts(state) == {""}, "nobody is told so any more")
     for path in (_DEPLOYMENTS.format(yard), JOBS.path(yard)):
         await cluster.api.request("DELETE", path)  # they would make their pods anew
@@ -183,7 +183,7 @@ def _verdicts(state: State) -> set[str]:
     return {it[-1]["reasons"][-1]["reason"] if it else "" for it in found}
 
 
-async def _until_forbidden(house: House, count: int) -> None:
+async def until_forbidden(house: House, count: int) -> None:
     """Wait until so many units wait because of their queue."""
     url = house.scheduler.ready_url.replace("/readyz", "/metrics")
     deadline = time.monotonic() + _SOON_S

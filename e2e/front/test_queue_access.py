@@ -1,45 +1,56 @@
-"""Who may use a queue, where that is enforced: by which ways nobody gets into one of others."""
+"""Who may use a closed queue: no way leads a user into one of others without a grant."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import pytest
 import pytest_asyncio
 
+from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import NAMESPACES, VALIDATING_WEBHOOKS, Obj
 from e2e.conftest import make_namespace, next_name
+from e2e.front.install import QUEUES
 from e2e.front.ours import QUEUE, Front
-from e2e.front.person import Person, grant_queue, person
+from e2e.front.person import Person, grant_namespace, grant_queue, person
 from e2e.front.processes import WEBHOOK, running
 from e2e.front.runtimes import make_runtime
 from e2e.front.test_validate import job, make_queues, until_known
 
 MINE: Final = {QUEUE: "team-a"}
-FORBIDDEN: Final = "may not use the queue 'team-a' in the namespace"
+ACCESS: Final = "trainer-kai.dev/access"
+FORBIDDEN: Final = "may not use the queue 'team-a', which is closed"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def strict(front: Front, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
-    """Return the shared chain with a webhook that refuses what the other one only tells."""
+    """Return the shared chain with a webhook for which queues are closed that say nothing."""
     settings = {
-        "TRAINER_KAI_QUEUE_PERMISSION": "enforce",
+        "TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": "closed",
         "TRAINER_KAI_ADMISSION_UNKNOWN_QUEUE": "deny",
     }
     await front.webhook.stop()
+    await _annotate(front.cluster, "open")
     try:
         folder = tmp_path_factory.mktemp("strict")
         async with running(front.cluster, WEBHOOK, folder, settings) as webhook:
             yield front._replace(webhook=webhook)
     finally:
+        await _annotate(front.cluster, None)
         await front.webhook.start()
+
+
+async def _annotate(cluster: Cluster, access: str | None) -> None:
+    """Let the queue say so that the default queue is below."""
+    fields = {"metadata": {"annotations": {ACCESS: access}}}
+    await cluster.api.merge(QUEUES, None, "default-parent-queue", fields)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def ann(strict: Front, room: str) -> AsyncIterator[Person]:
-    """Return somebody who may write TrainJobs here, and use no queue."""
+    """Return a user who may write TrainJobs here, and use no closed queue."""
     async with person(strict.cluster, "ann", room) as somebody:
         await make_queues(strict.cluster)
         await until_known(somebody, room)
@@ -57,6 +68,10 @@ async def test_a_binding_grants_a_queue_in_one_namespace(
         before = await ann.create(job(room, labels=MINE))
         await grant_queue(strict.cluster, "team-a", "ann", room)
         async with asyncio.timeout(20):
+            while "user 'ann'" in (half := await ann.create(job(room, labels=MINE))).message:
+                await asyncio.sleep(0.2)
+        await grant_namespace(strict.cluster, "team-a", room)
+        async with asyncio.timeout(20):
             while (await ann.create(job(room, labels=MINE))).status != 201:
                 await asyncio.sleep(0.2)
         said = [
@@ -67,10 +82,14 @@ async def test_a_binding_grants_a_queue_in_one_namespace(
     await strict.cluster.api.delete(NAMESPACES, None, other)
 
     assert (before.status, before.warnings) == (403, [])
-    assert f"'ann' {FORBIDDEN} {room!r}: name another one, or have a role" in before.message
+    assert f"user 'ann' and namespace {room!r} {FORBIDDEN}" in before.message
+    assert f"trainer-kai queue allow team-a -n {room} --user ann" in before.message
+    assert (half.status, half.warnings) == (403, [])
+    assert f": namespace {room!r} {FORBIDDEN}" in half.message
+    assert half.message.endswith(f"trainer-kai queue allow team-a -n {room}")
     assert [it.status for it in said] == [403, 403, 422]
-    assert f"'ann' {FORBIDDEN} {other!r}" in said[0].message
-    assert f"'eve' {FORBIDDEN} {room!r}" in said[1].message
+    assert f"user 'ann' and namespace {other!r} {FORBIDDEN}" in said[0].message
+    assert f": user 'eve' {FORBIDDEN}" in said[1].message
     assert "there is no such queue" in said[2].message
 
 
@@ -80,9 +99,10 @@ async def test_every_way_into_a_queue_is_asked_about(strict: Front, room: str, a
     pods = {"name": "node", "template": {"spec": {"template": {"metadata": {"labels": MINE}}}}}
     await make_runtime(strict.cluster, room, labels=MINE)
     await make_runtime(strict.cluster, room, "by-pods", pod_labels=MINE)
+    await grant_namespace(strict.cluster, "team-a", room)
     for runtime in ("own", "by-pods"):  # until Trainer has heard of it
         theirs = job(room, **{**own, "runtime": runtime})
-        await strict.cluster.api.create(theirs, dryRun="All")
+        await _until_let_in(strict.cluster, theirs, dryRun="All")
     ways: list[tuple[Obj, int]] = [
         ({"labels": MINE}, 403),
         ({"patches": {"metadata": {"labels": MINE}}}, 403),
@@ -96,17 +116,18 @@ async def test_every_way_into_a_queue_is_asked_about(strict: Front, room: str, a
     by_namespace = await ann.create(job(room))
 
     assert [it.status for it in said] == [status for _, status in ways]
-    assert all(FORBIDDEN in it.message for it in said[:-1])
+    assert all(f": user 'ann' {FORBIDDEN}" in it.message for it in said[:-1])
     assert (by_namespace.status, by_namespace.warnings) == (201, [])
 
 
 async def test_who_changes_something_else_is_not_asked_about(
     strict: Front, room: str, ann: Person
 ) -> None:
-    """A controller suspends, patches and resumes what somebody else put into a queue."""
+    """A controller suspends, patches and resumes what another user put into a queue."""
     patch = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
     made = job(room, labels=MINE, spec={"suspend": True})
-    await strict.cluster.api.create(made)  # the administrator may use any queue
+    await grant_namespace(strict.cluster, "team-a", room)
+    await _until_let_in(strict.cluster, made)
     said = [
         await ann.change(room, "job", fields)
         for fields in (
@@ -125,13 +146,13 @@ async def test_who_changes_something_else_is_not_asked_about(
     ]
 
     assert [it.status for it in said] == [200, 200, 200, 200, 403, 200, 200]
-    assert f"'ann' {FORBIDDEN}" in said[4].message
+    assert f": user 'ann' {FORBIDDEN}" in said[4].message
 
 
 async def test_while_we_are_away_only_what_could_name_a_queue_waits(
     strict: Front, room: str, ann: Person
 ) -> None:
-    """As `enforce-queues` has it; who suspends, also with a patch as Kueue's, needs nobody."""
+    """With the failure policy Fail; who suspends, also with a patch as Kueue's, needs us not."""
     other: Obj = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
     labels = {"metadata": {"labels": {QUEUE: "default-queue"}}}
     one = {"trainingRuntimeSpec": {"template": labels}, "manager": "example.com/b"}
@@ -159,6 +180,16 @@ async def test_while_we_are_away_only_what_could_name_a_queue_waits(
         await strict.webhook.start()
 
     assert said == [goes for _, goes in changes]
+
+
+async def _until_let_in(cluster: Cluster, made: Obj, **query: str) -> None:
+    """Make a TrainJob as the administrator, as soon as the grant of its namespace is heard of."""
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(ApiError):
+                await cluster.api.create(made, **query)
+                return
+            await asyncio.sleep(0.2)
 
 
 @asynccontextmanager

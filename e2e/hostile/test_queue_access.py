@@ -1,0 +1,120 @@
+"""Closed queues of two teams, and a tenant who tries each way that the role `edit` has into one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj
+from e2e.cluster.timeline import State
+from e2e.cluster.trainjobs import Submission
+from e2e.front.install import PODGROUPS, QUEUES
+from e2e.front.ours import QUEUE
+from e2e.front.person import grant_namespace
+from e2e.front.runtimes import make_runtime
+from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+from e2e.scheduler.teams import bare
+from e2e.scheduler.test_permission import until_forbidden
+
+_ACCESS: Final = "trainer-kai.dev/access"
+_RED: Final = VICTIMS[0]
+_RUNTIME: Final = "torch-distributed"
+_COMMAND: Final = f"trainer-kai queue allow {_RED} -n {TENANT}"
+_ROLES: Final = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TENANT}/roles"
+_SOON_S: Final = 30.0
+_ALONE: Final = 8
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def closed(arena: Arena) -> AsyncIterator[Arena]:
+    """Return the chain with queues that are closed to all but their own namespaces."""
+    cluster = arena.house.cluster
+    for name in VICTIMS:
+        await grant_namespace(cluster, name, name)
+        await _annotate(arena, name, "closed")
+    await _until_refused(arena)
+    yield arena
+    for name in VICTIMS:
+        await _annotate(arena, name, None)
+
+
+async def test_no_way_leads_a_tenant_into_a_closed_queue(closed: Arena) -> None:
+    """Each is refused, or waits with the command that would grant it; the owners have theirs."""
+    own = Submission("own", "own", TENANT, 1, 1, kind="TrainingRuntime")
+    await make_runtime(closed.house.cluster, TENANT, labels={QUEUE: _RED})
+    with pytest.raises(ApiError, match=f"(?s)403.*spec.runtimeRef: .*{_COMMAND}"):
+        await closed.tenant.create(own.trainjob())
+    with pytest.raises(ApiError, match="403 Forbidden: roles"):
+        await closed.tenant.request("POST", _ROLES, _role())
+    await _relabel_jobset(closed)
+    for number in range(_ALONE):
+        await closed.tenant.create(bare(TENANT, f"alone-{number}", _RED, 1))
+    await closed.seen.until(_is_told, "the tenant's PodGroup is told why it waits")
+    await until_forbidden(closed.house, _ALONE + 1)
+
+    await closed.claim(*VICTIMS)
+    await closed.unharmed(*VICTIMS)
+    assert not [it for it in _of_tenant(closed.seen.state) if it["spec"].get("nodeName")]
+
+
+async def _relabel_jobset(arena: Arena) -> None:
+    """Let a TrainJob that names no queue have a JobSet that does, by the tenant's own hand."""
+    job = Submission("relabelled", _RUNTIME, TENANT, 1, 1).trainjob()
+    job["spec"]["suspend"] = True
+    await arena.tenant.create(job)
+    await arena.seen.until(_has_jobset, "there is a suspended JobSet")
+    fields = {"metadata": {"labels": {QUEUE: _RED}}}
+    await arena.tenant.merge(JOBSETS, TENANT, "relabelled", fields)
+    await arena.tenant.merge(TRAINJOBS, TENANT, "relabelled", {"spec": {"suspend": False}})
+
+
+def _has_jobset(state: State) -> bool:
+    return any(key.resource == JOBSETS and key.namespace == TENANT for key in state)
+
+
+def _role() -> Obj:
+    rule = {"apiGroups": [QUEUES.group], "resources": [QUEUES.plural], "verbs": ["use"]}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"namespace": TENANT, "name": "use"},
+        "rules": [rule],
+    }
+
+
+def _of_tenant(state: State) -> list[Obj]:
+    return [it for key, it in state.items() if key.resource == PODS and key.namespace == TENANT]
+
+
+def _is_told(state: State) -> bool:
+    """Say whether the PodGroup of the relabelled JobSet is told the command."""
+    groups = [
+        it for key, it in state.items() if key.resource == PODGROUPS and key.namespace == TENANT
+    ]
+    told = [it.get("status", {}).get("schedulingConditions") or [{}] for it in groups]
+    return [_COMMAND in conditions[-1].get("message", "") for conditions in told] == [True]
+
+
+async def _annotate(arena: Arena, queue: str, access: str | None) -> None:
+    fields = {"metadata": {"annotations": {_ACCESS: access}}}
+    await arena.house.cluster.api.merge(QUEUES, None, queue, fields)
+
+
+async def _until_refused(arena: Arena) -> None:
+    """Wait until the webhook knows that the queue is closed: a label is refused then."""
+    labelled = Submission("labelled", _RUNTIME, TENANT, 1, 1, labels={QUEUE: _RED}).trainjob()
+    path, dry, said = TRAINJOBS.path(TENANT), {"dryRun": "All"}, ""
+    async with asyncio.timeout(_SOON_S):
+        while not said:
+            try:
+                await arena.tenant.request("POST", path, labelled, query=dry)
+            except ApiError as error:
+                said = str(error)
+            else:
+                await asyncio.sleep(0.1)
+    account = f"system:serviceaccount:{TENANT}:{TENANT}"
+    assert f"metadata.labels[{QUEUE}]: user '{account}' and namespace" in said
+    assert f"{_COMMAND} --user {account}" in said
