@@ -76,7 +76,7 @@ def test_of_a_snapshot_plugins_count_that_are_named() -> None:
     snapshot = config(plugins=only, only=True, args={"scheduler-name": "other"})
 
     assert policies(snapshot).unit_order == ()
-    assert len(policies(snapshot).quotas) == 2
+    assert len(policies(snapshot).quotas) == 3
     assert len(policies(snapshot, shard(plugins={"priority": {"enabled": True}})).unit_order) == 1
     assert site(snapshot).scheduler_name == "other"
 
