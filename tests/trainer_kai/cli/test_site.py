@@ -70,6 +70,13 @@ def test_a_shard_overrides_them() -> None:
     assert policies(shard(plugins={"proportion": {"enabled": False}})).quotas == ()
 
 
+@pytest.mark.parametrize(("said", "keeps"), [("best-effort", False), ("always", True)])
+def test_what_budgets_mean_is_chosen(*, said: str, keeps: bool) -> None:
+    """As the setting of the scheduler has it."""
+    chosen = site_of(given(), (), disruption_budgets=said)
+    assert chosen.policies.keeps_budgets is keeps
+
+
 def test_of_a_snapshot_plugins_count_that_are_named() -> None:
     """A shard beside it has the last word."""
     only: dict[str, Any] = {"proportion": {}}
