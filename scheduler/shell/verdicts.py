@@ -13,6 +13,7 @@ from scheduler.state.orders import Orders, Refused
 from scheduler.state.unmade import Lack
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU, GPU, MEMORY
+from trainer_kai.api.sentence import shortened
 from trainer_kai.policy.demand import spell
 
 __all__ = ["QueueNumbers", "QueueUse", "Said", "Told", "read_told"]
@@ -115,7 +116,8 @@ def _promised(encoded: Encoded, made: Plan, orders: Orders, leaving: Leaving) ->
     for row, found in nodes.items():
         if found:
             key, unit = encoded.units[row], encoded.snapshot.units[row]
-            sentence = waiting_for(len(found), len({*found}), departures.get(key, ()))
+            whom = waiting_for(len(found), len({*found}), departures.get(key, ()))
+            sentence = shortened(whom)
             has_begun = any(leaf.there for leaf in leaves_of(unit.tree))
             said[key] = Said(Verdict.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ())
     return said
@@ -126,18 +128,18 @@ def _unmade(waiting: Mapping[Key, Said], lacks: Mapping[Key, Lack]) -> Iterator[
     for group, lack in lacks.items():
         said = waiting.get(group)
         if said is not None and said.verdict == Verdict.PODS_MISSING:
-            sentence = f"{said.sentence}. {lack.why}"
+            sentence = shortened(f"{said.sentence}. {lack.why}")
             yield group, said._replace(sentence=sentence, kai_message=sentence)
         elif said is None and not lack.exist and lack.least:
-            sentence = f"pods are missing: 0 of {lack.least} exist. {lack.why}"
+            sentence = shortened(f"pods are missing: 0 of {lack.least} exist. {lack.why}")
             verdict = Verdict.PODS_MISSING
             yield group, Said(verdict, sentence, verdict.title, sentence, has_begun=False, pods=())
 
 
 def _said(encoded: Encoded, refused: Refused) -> Said:
     rejection = refused.rejection
-    reason, message = for_kai(encoded.snapshot, rejection)
-    sentence = explain(encoded.snapshot, rejection)
+    reason, told = for_kai(encoded.snapshot, rejection)
+    message, sentence = shortened(told), shortened(explain(encoded.snapshot, rejection))
     if rejection.unit == NONE:
         return Said(refused.verdict, sentence, reason, message, has_begun=False, pods=())
     leaves = [*leaves_of(encoded.snapshot.units[rejection.unit].tree)]

@@ -24,6 +24,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.sentence import shortened
 from trainer_kai.cli.ending import Ending
 
 __all__ = [
@@ -87,7 +88,7 @@ def cycle_json(encoded: Encoded, orders: Orders, cluster: Cluster) -> Json:
                 "namespace": it.group.namespace,
                 "podGroup": it.group.name,
                 "reason": it.verdict.title,
-                "message": explain(encoded.snapshot, it.rejection),
+                "message": shortened(explain(encoded.snapshot, it.rejection)),
             }
             for it in orders.unschedulable
         ),

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from trainer_kai.api.sentence import shortened
+
 __all__ = [
     "Bucket",
     "Correlator",
@@ -24,7 +26,6 @@ __all__ = [
     "EventType",
     "Regarding",
     "Remark",
-    "shortened",
 ]
 
 K = TypeVar("K")
@@ -32,7 +33,6 @@ V = TypeVar("V")
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
 _COMBINED: Final = "(combined from similar events): "
-_LONGEST_MESSAGE: Final = 1024  # bytes, in the API's validation
 _LONGEST_NAME: Final = 230  # characters of the object's name in that of its Event
 
 
@@ -264,14 +264,6 @@ def _note(entry: Entry, remark: Remark, now: datetime) -> None:
     entry.remark = remark
     entry.last = now
     entry.count += 1
-
-
-def shortened(message: str) -> str:
-    """Cut a message to what the API takes, between two characters."""
-    data = message.encode(errors="replace")
-    if len(data) <= _LONGEST_MESSAGE:
-        return data.decode()
-    return data[: _LONGEST_MESSAGE - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def _time(moment: datetime) -> str:

@@ -3,11 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.case import Case, ids
 from trainer_kai.kube.correlate import (
     Bucket,
     Correlator,
@@ -15,7 +13,6 @@ from trainer_kai.kube.correlate import (
     EventLimits,
     Regarding,
     Remark,
-    shortened,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -192,22 +189,6 @@ def test_the_name_of_an_event_is_one() -> None:
     (entry,) = desk.write()
 
     assert entry.name == "a" * 229 + ".1"
-
-
-MESSAGES: list[Case[str, str]] = [
-    Case("short", "x", "x"),
-    Case("at the limit", "x" * 1024, "x" * 1024),
-    Case("above", "x" * 1025, "x" * 1021 + "…"),
-    Case("no character is cut in two", "x" * 1020 + "äää", "x" * 1020 + "…"),
-    Case("half a character that came from elsewhere", "\udce4", "?"),
-]
-
-
-@pytest.mark.parametrize("case", MESSAGES, ids=ids)
-def test_shortened(case: Case[str, str]) -> None:
-    """The limit is in bytes."""
-    assert shortened(case.given) == case.want
-    assert len(shortened(case.given).encode()) <= 1024
 
 
 def test_a_bucket() -> None:
