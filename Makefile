@@ -4,6 +4,7 @@
 SHELL := bash
 PYTHON ?= python3
 PY := .venv/bin/python
+DOCKER ?= docker
 PYTEST := $(PY) -m pytest --durations=20
 # On two cores: unit tests fill them, tests on the chain wait most of the time. These options are not in
 # pyproject.toml, so that a single test runs in one process.
@@ -14,7 +15,7 @@ SERIAL := e2e -m "serial and not soak" --junitxml=.reports/serial.xml
 
 .DEFAULT_GOAL := help
 .PHONY: setup demo test unit e2e check format bench bench-chain soak soak-e2e fuzz mutants fixtures tables
-.PHONY: chain durations lock clean help
+.PHONY: chain durations lock image-release clean help
 
 setup: .venv/ready ## make the virtual environment from the locked dependencies
 
@@ -84,6 +85,13 @@ tables: setup ## write the generated tables of the READMEs, and what the doctor 
 
 durations: setup ## write the table of durations from the reports of the last `make test`
 	$(PY) -m tests.support.durations
+
+image-release: ## build the image that is published: IMAGE=NAME:TAG BASE_IMAGE=python@sha256:DIGEST
+	@[[ -n "$(IMAGE)" ]] || { echo "IMAGE is empty: name the image, IMAGE=NAME:TAG" >&2; exit 1; }
+	@[[ "$(BASE_IMAGE)" =~ @sha256:[0-9a-f]{64}$$ ]] || \
+	  { echo "BASE_IMAGE is \"$(BASE_IMAGE)\": name it by its digest, python@sha256:…, for a tag moves;" \
+	  "$(DOCKER) buildx imagetools inspect python:3.11-slim prints it" >&2; exit 1; }
+	$(DOCKER) build --pull --build-arg BASE_IMAGE="$(BASE_IMAGE)" -t "$(IMAGE)" .
 
 lock: setup ## lock the dependencies of pyproject.toml anew
 	$(PY) -m tests.support.lock

@@ -1,6 +1,7 @@
 """The Deployments: what they start, and that it agrees with the settings that it reads."""
 
 import re
+import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.manifests.test_manifests import documents, objects
+from tests.support.case import Case, ids
 from tests.support.tree import ROOT
 from trainer_kai.clock import SystemClock
 from trainer_kai.config import load
@@ -147,15 +149,19 @@ def test_of_two_replicas_one_may_be_away(process: str) -> None:
     """They prefer to be apart, and a drain takes them one by one, broken ones at once."""
     name = f"trainer-kai-{process}"
     deployment, budget = named("Deployment", name)["spec"], named("PodDisruptionBudget", name)
-    spread = spec_of(process)["topologySpreadConstraints"]
+    apart = spec_of(process)["affinity"]["podAntiAffinity"]
+    [[preferred]] = apart.values()
+    [spread] = spec_of(process)["topologySpreadConstraints"]
     selector = {"matchLabels": {NAME: name}}
 
     assert deployment["replicas"] == 2
     assert deployment["selector"] == budget["spec"]["selector"] == selector
     assert deployment["template"]["metadata"]["labels"] == {NAME: name}
     assert budget["spec"]["maxUnavailable"] == 1
-    assert [it["labelSelector"] for it in spread] == [selector] * 2
-    assert {it["whenUnsatisfiable"] for it in spread} == {"ScheduleAnyway"}
+    assert list(apart) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+    host = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    assert preferred["podAffinityTerm"] == host
+    assert (spread["labelSelector"], spread["whenUnsatisfiable"]) == (selector, "ScheduleAnyway")
 
 
 @every_process
@@ -210,8 +216,47 @@ def test_the_image_is_made_of_what_is_locked() -> None:
     ids = {spec_of(process)["securityContext"]["runAsUser"] for process in PROCESSES}
     [user] = re.findall(r"^USER (\d+):\1$", DOCKERFILE, re.MULTILINE)
     bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE))
+    [usual] = re.findall(r"^ARG BASE_IMAGE=(\S+)$", DOCKERFILE, re.MULTILINE)
 
     assert {int(user)} == ids
-    assert "--require-hashes -r requirements.lock" in DOCKERFILE
-    assert bases == {"python:3.11-slim"}
+    assert "--only-binary=:all: --require-hashes -r requirements.lock" in DOCKERFILE
+    assert (bases, usual) == ({"${BASE_IMAGE}"}, "python:3.11-slim")
     assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
+
+
+# IMAGE and BASE_IMAGE -> what is built, or what make says
+RELEASES: Final[list[Case[tuple[str, str], str]]] = [
+    Case("a digest", ("a:1", f"python@sha256:{'0' * 64}"), f"BASE_IMAGE=python@sha256:{'0' * 64} "),
+    Case("a tag", ("a:1", "python:3.11-slim"), 'BASE_IMAGE is "python:3.11-slim": name it by its'),
+    Case("half a digest", ("a:1", "python@sha256:00"), "name it by its digest"),
+    Case("no base", ("a:1", ""), "name it by its digest"),
+    Case("no name", ("", f"python@sha256:{'0' * 64}"), "IMAGE is empty"),
+]
+
+
+@pytest.mark.parametrize("case", RELEASES, ids=ids)
+def test_an_image_that_is_published_has_a_base_that_stays(case: Case[tuple[str, str], str]) -> None:
+    """`make image-release` refuses a base by its tag, and passes a digest on."""
+    image, base = case.given
+    told = (f"IMAGE={image}", f"BASE_IMAGE={base}", "DOCKER=echo")
+    made = subprocess.run(
+        ["make", "-s", "image-release", *told],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (made.returncode == 0) == (case.name == "a digest")
+    assert case.want in (made.stderr or made.stdout)
+
+
+@every_process
+def test_a_start_has_time_for_a_large_cluster(process: str) -> None:
+    """Five minutes before its first answer; from then on it is alive as before."""
+    container = container_of(process)
+    starting, alive = container["startupProbe"], container["livenessProbe"]
+
+    assert starting["httpGet"] == alive["httpGet"]
+    assert starting["periodSeconds"] * starting["failureThreshold"] == 300
+    assert alive.keys() == {"httpGet", "timeoutSeconds"}
