@@ -1,17 +1,18 @@
 """What a process tells about itself over HTTP: alive, ready, and its metrics.
 
 `Health` is what rooms are handed: they say what is ready, and name what must go on. `HealthServer`
-answers `/healthz`, `/readyz`, `/metrics` and `/snapshot` from it. `/healthz` fails when a check
-does, and then Kubernetes restarts the process, so a check is for what only a restart can cure:
-never for an API server that is away. `/readyz` fails while any condition is missing.
+answers `/healthz`, `/readyz`, `/metrics` and, where the settings ask for it, `/snapshot` from it.
+What is in the cluster is told to bearers of a token whom RBAC lets `get` the path; the address of a
+caller counts for nothing. `/healthz` fails when a check does, and then Kubernetes restarts the
+process, so a check is for what only a restart can cure: never for an API server that is away.
+`/readyz` fails while any condition is missing.
 
 A check is asked on the event loop and must not wait. That it is asked at all is the first check.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from ipaddress import ip_address
-from typing import Final, Self, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from aiohttp import hdrs, web
 from prometheus_client.exposition import choose_encoder
@@ -21,10 +22,20 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Health as Place
 
-__all__ = ["Check", "Health", "HealthServer", "Picture"]
+__all__ = ["Check", "Denial", "Guard", "Health", "HealthServer", "Picture"]
 
 Check: TypeAlias = Callable[[], str | None]  # why it fails, or None
 Picture: TypeAlias = Callable[[], AsyncIterator[bytes]]
+
+
+class Denial(NamedTuple):
+    """Why a caller is not answered: the status of HTTP, and a sentence."""
+
+    status: int
+    why: str
+
+
+Guard: TypeAlias = Callable[[str, str], Awaitable[Denial | None]]  # asked with a token and a path
 
 _STARTED: Final = "started"
 _TICK_S: Final = 0.1  # between two looks at how late the event loop is
@@ -40,6 +51,8 @@ class Health:
         self._checks: dict[str, Check] = {}
         self.picture: Picture | None = None
         """What `/snapshot` answers, piece by piece; None where there is no such thing."""
+        self.guard: Guard | None = None
+        """What says whether a bearer of a token may read a path; None before it can be asked."""
 
     def started(self) -> None:
         """Say that every room has been set up, and so has named its conditions."""
@@ -129,6 +142,7 @@ class _Part(Health):
 
 _HEALTH: Final = web.AppKey("health", Health)
 _METRICS: Final = web.AppKey("metrics", Metrics)
+_PLACE: Final = web.AppKey("place", Place)
 
 
 class HealthServer:
@@ -144,7 +158,7 @@ class HealthServer:
         self._clock = clock
         self._lag = metrics.loop_lag_seconds
         self._runner = web.AppRunner(
-            _application(health, metrics), access_log=None, shutdown_timeout=_GRACE_S
+            _application(health, metrics, place), access_log=None, shutdown_timeout=_GRACE_S
         )
         self._watching: asyncio.Task[None] | None = None
 
@@ -188,10 +202,11 @@ class HealthServer:
             self._lag.observe(max(0.0, self._clock.monotonic_s() - asleep_s - _TICK_S))
 
 
-def _application(health: Health, metrics: Metrics) -> web.Application:
+def _application(health: Health, metrics: Metrics, place: Place) -> web.Application:
     app = web.Application()
     app[_HEALTH] = health
     app[_METRICS] = metrics
+    app[_PLACE] = place
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz)
     app.router.add_get("/metrics", _exposition)
@@ -219,6 +234,9 @@ def _answer(request: web.Request, name: str, found: Mapping[str, str | None]) ->
 
 async def _exposition(request: web.Request) -> web.Response:
     """Answer in the format that is asked for, compressed if that is understood."""
+    denied = await _denied(request) if request.app[_PLACE].metrics == "authorized" else None
+    if denied is not None:
+        return denied
     encode, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
     # In a thread: thousands of series take as many hundredths of a second.
     body = await asyncio.to_thread(encode, request.app[_METRICS].registry)
@@ -228,16 +246,34 @@ async def _exposition(request: web.Request) -> web.Response:
 
 
 async def _snapshot(request: web.Request) -> web.StreamResponse:
-    """Answer with what is known, to whoever asks from the machine (or the pod) itself."""
+    """Answer with what is known, where that is asked for, to a user who may have it."""
     take = request.app[_HEALTH].picture
-    if take is None:
-        return web.Response(text="there is no snapshot of this process\n", status=404)
-    if not ip_address(request.remote or "0.0.0.0").is_loopback:  # noqa: S104 - nobody listens
-        right = "it holds other people's pods: ask on loopback, as kubectl port-forward does\n"
-        return web.Response(text=right, status=403)
+    if take is None or request.app[_PLACE].snapshot == "off":
+        right = "the scheduler has one where its setting health.snapshot is authorized"
+        return web.Response(text=f"there is no snapshot of this process: {right}\n", status=404)
+    denied = await _denied(request)
+    if denied is not None:
+        return denied
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/json"})
     await response.prepare(request)
     async for piece in take():
         await response.write(piece)
     await response.write_eof()
     return response
+
+
+async def _denied(request: web.Request) -> web.Response | None:
+    """Refuse a caller who shows no token of a user who may get this path."""
+    guard = request.app[_HEALTH].guard
+    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    denial: Denial | None
+    if scheme.lower() != "bearer" or not token.strip():
+        denial = Denial(401, "it takes the header `Authorization: Bearer TOKEN`")
+    elif guard is None:
+        denial = Denial(503, "the process has only begun: ask again in a second")
+    else:
+        denial = await guard(token.strip(), request.path)
+    if denial is None:
+        return None
+    headers = {hdrs.WWW_AUTHENTICATE: "Bearer"} if denial.status == 401 else {}
+    return web.Response(text=f"{denial.why}\n", status=denial.status, headers=headers)

@@ -164,6 +164,12 @@ class Health(_Model):
     port: int = Field(default=8080, ge=0, le=65535)
     """The port of `/healthz`, `/readyz` and `/metrics`; 0, beside an address, for any free one."""
 
+    snapshot: Literal["off", "authorized"] = "off"
+    """Whether the scheduler answers `/snapshot`: never, or to users whom RBAC lets `get` it."""
+
+    metrics: Literal["open", "authorized"] = "open"
+    """Whether `/metrics` is answered to all, or only to users whom RBAC lets `get` it."""
+
 
 class Leader(_Model):
     """The Lease by which one of several replicas leads."""

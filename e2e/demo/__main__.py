@@ -61,7 +61,9 @@ A TrainJob of your own, and what the scheduler would do with all that is there:
 
   {kubectl} apply -f e2e/demo/yours.yaml
   .venv/bin/trainer-kai why yours
-  curl -s {snapshot} | .venv/bin/trainer-kai simulate -f - --moves offered
+  token=$({kubectl} config view --raw -o jsonpath='{{.users[0].user.token}}')
+  curl -s -H "Authorization: Bearer $token" {snapshot} >now.json
+  .venv/bin/trainer-kai simulate -f now.json --moves offered
 
 What our processes log (also webhook and podgrouper):
 

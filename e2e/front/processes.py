@@ -154,6 +154,7 @@ async def running(
         "PYTHONPATH": str(ROOT),
         "TRAINER_KAI_HEALTH_ADDRESS": _LOOPBACK,
         "TRAINER_KAI_HEALTH_PORT": f"{health}",
+        "TRAINER_KAI_HEALTH_SNAPSHOT": "authorized",  # as in `local`, for callers who may get it
         **part.environment,
         **({_SERVES[part.name]: f"{webhook_port(cluster)}"} if part.name in _SERVES else {}),
         **(settings or {}),

@@ -5,17 +5,30 @@ takes a right away sees what that breaks.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+import aiohttp
+
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.resources import EVENTS, JOBSETS, NAMESPACES, PODS, PVCS, TRAINJOBS, Obj, Resource
+from e2e.cluster.resources import (
+    EVENTS,
+    JOBSETS,
+    NAMESPACES,
+    PODS,
+    PVCS,
+    SERVICE_ACCOUNTS,
+    TRAINJOBS,
+    Obj,
+    Resource,
+)
 from e2e.cluster.stages import WAITING_CLASS
 from e2e.cluster.timeline import Key, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.conftest import make_namespace
-from e2e.front.install import PODGROUPS, QUEUES
+from e2e.front.install import CLUSTER_ROLES, PODGROUPS, QUEUES, apply
 from e2e.front.ours import GROUP, QUEUE
 from e2e.front.trying import jobset_of, make_left_alone
 from e2e.scheduler.teams import Job, bare, hurry, make_queue, submit
@@ -35,6 +48,7 @@ class Stage(NamedTuple):
     seen: Timeline
     act: str
     patience_s: float
+    snapshot_url: str  # of the scheduler
 
     def room(self, scene: str) -> str:
         """Return the namespace of a scene."""
@@ -65,12 +79,12 @@ class Stage(NamedTuple):
             return False
 
 
-async def play(cluster: Cluster, act: str, patience_s: float) -> list[str]:
+async def play(cluster: Cluster, act: str, patience_s: float, snapshot_url: str) -> list[str]:
     """Play all scenes; return what did not come about."""
     faults: list[str] = []
     async with cluster.timeline(*_FOLLOWED) as seen:
-        stage = Stage(cluster, seen, act, patience_s)
-        scenes = (_named, _moved, _assigned, _stored, _told, _taken)
+        stage = Stage(cluster, seen, act, patience_s, snapshot_url)
+        scenes = (_named, _moved, _assigned, _stored, _told, _taken, _shown)
         await asyncio.gather(*(_played(scene, stage, faults) for scene in scenes))
     return sorted(faults)
 
@@ -224,6 +238,50 @@ async def _taken(stage: Stage) -> None:
     )
     lodger = [it.obj for it in stage.seen.moments if _is(it.obj, room, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
+
+
+async def _shown(stage: Stage) -> None:
+    """See the snapshot given to the account that may have it, and to no other."""
+    room, cluster = stage.room("shown"), stage.cluster
+    await make_namespace(cluster, room)
+    for name in ("reader", "stranger"):
+        metadata = {"namespace": room, "name": name}
+        await cluster.api.create(
+            {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": metadata}
+        )
+    await apply(cluster, _reading(room))
+    deadline = time.monotonic() + stage.patience_s
+    while (said := await _status_for(stage, "reader")) != 200 and time.monotonic() < deadline:
+        await asyncio.sleep(0.5)
+    assert said == 200, f"the snapshot is answered with {said}"
+    assert await _status_for(stage, "stranger") == 403, "a stranger is given the snapshot"
+
+
+async def _status_for(stage: Stage, account: str) -> int:
+    """Return the status with which the scheduler answers an account that asks for the snapshot."""
+    token = await stage.cluster.api.service_account_token(stage.room("shown"), account)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(stage.snapshot_url) as response,
+    ):
+        return response.status
+
+
+def _reading(room: str) -> Obj:
+    """Return what lets an account of a room read the snapshot."""
+    role = {
+        "apiGroup": CLUSTER_ROLES.group,
+        "kind": CLUSTER_ROLES.kind,
+        "name": "trainer-kai-snapshot-reader",
+    }
+    return {
+        "apiVersion": CLUSTER_ROLES.api_version,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": room},
+        "roleRef": role,
+        "subjects": [{"kind": SERVICE_ACCOUNTS.kind, "namespace": room, "name": "reader"}],
+    }
 
 
 def _closed(name: str) -> Obj:

@@ -49,6 +49,11 @@ class Staff:
         self.rights: Final = rights
         self._rules: dict[tuple[str, str], list[Obj]] = {}
 
+    @property
+    def snapshot_url(self) -> str:
+        """Return where the scheduler shows what it knows."""
+        return self.processes[SCHEDULER.account].ready_url.replace("/readyz", "/snapshot")
+
     async def take(self, right: Right) -> None:
         """Take one right away."""
         rules = without(await self._read(right), right)

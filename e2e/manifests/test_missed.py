@@ -71,7 +71,7 @@ async def _started_without(staff: Staff, rights: list[Right]) -> dict[Right, lis
 async def _played_without(staff: Staff, right: Right, act: str) -> list[str]:
     await staff.take(right)
     try:
-        return await play(staff.cluster, act, _PATIENCE_S)
+        return await play(staff.cluster, act, _PATIENCE_S, staff.snapshot_url)
     finally:
         await staff.give_back(right)
         await clear(staff.cluster, act)

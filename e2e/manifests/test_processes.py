@@ -1,7 +1,10 @@
 """The Deployments on a real API server: taken as they are, and their pods let in."""
 
 import copy
+import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -107,10 +110,39 @@ async def test_what_an_overlay_chooses_is_what_processes_read(overlay: str) -> N
     assert {name: said for name, said in found.items() if said} == CHOSEN[overlay]
 
 
+async def test_components_add_to_any_overlay(tmp_path: Path, installed: Cluster) -> None:
+    """Replicas never share a node, and two nodes are enough; the scheduler shows a snapshot."""
+    _write_kustomization(tmp_path, "spread-replicas", "snapshot")
+    objects = await build(tmp_path)
+    deployments = [it for it in objects if it["kind"] == DEPLOYMENTS.kind]
+    settings = _settings_of(deployments)
+
+    for deployment in deployments:
+        taken = (await apply(installed, deployment, dryRun="All"))["spec"]
+        [[apart]] = taken["template"]["spec"]["affinity"]["podAntiAffinity"].values()
+        assert apart["topologyKey"] == "kubernetes.io/hostname"
+        assert apart["labelSelector"] == taken["selector"]
+        assert taken["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    shown = {name: it.health.snapshot for name, it in settings.items()}
+    assert shown == {**dict.fromkeys(PROCESSES, "off"), "scheduler": "authorized"}
+
+
+def _write_kustomization(folder: Path, *components: str) -> None:
+    """Write what an installation has that adds components to the default."""
+    parts = ["overlays/default", *(f"components/{it}" for it in components)]
+    first, *more = (os.path.relpath(MANIFESTS.resolve() / it, folder.resolve()) for it in parts)
+    text = json.dumps({"resources": [first], "components": more})
+    (folder / "kustomization.yaml").write_text(text)
+
+
 async def _settings(overlay: str) -> dict[str, Any]:
     """Return what each process of an overlay reads of what it is told."""
+    return _settings_of(await of_kind(overlay, DEPLOYMENTS.kind))
+
+
+def _settings_of(deployments: list[Obj]) -> dict[str, Any]:
     found = {}
-    for deployment in await of_kind(overlay, DEPLOYMENTS.kind):
+    for deployment in deployments:
         [container] = deployment["spec"]["template"]["spec"]["containers"]
         environ = {it["name"]: it["value"] for it in container.get("env", ())}
         name = deployment["metadata"]["name"].removeprefix("trainer-kai-")

@@ -13,7 +13,7 @@ _PATIENCE_S = 40.0
 async def test_every_right_is_used(staff: Staff) -> None:
     """From the first start to the last scene, under the roles as they are: none is left over."""
     try:
-        assert await play(staff.cluster, "all", _PATIENCE_S) == []
+        assert await play(staff.cluster, "all", _PATIENCE_S, staff.snapshot_url) == []
     finally:
         await clear(staff.cluster, "all")
     await _start_with_a_useless_secret(staff)

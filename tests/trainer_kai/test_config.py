@@ -29,6 +29,7 @@ REMOVED = (
 )
 IN_FILE = "log: {level: debug}"
 
+HEALTH = [f"health.{name}" for name in ("address", "port", "snapshot", "metrics")]
 MODELS: Mapping[str, type[Settings]] = {**PROCESSES, "all": AllSettings}
 EVERY_SETTING = [
     pytest.param(model, setting, id=f"{process} {setting.name}")
@@ -208,7 +209,7 @@ FAULTS: list[Case[Sources, list[str]]] = [
     Case(
         "a section with one value",
         ("health: 80", {}, []),
-        ["FILE:1 health: is a section, with health.address, health.port"],
+        [f"FILE:1 health: is a section, with {', '.join(HEALTH)}"],
     ),
     Case(
         "sections that do not exist",

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import aiohttp
 import pytest
@@ -11,22 +11,22 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.health import Health, HealthServer
+from trainer_kai.health import Denial, Health, HealthServer
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Health as Place
 
 LOOPBACK = "127.0.0.1"
+_USUAL: Final = Place()
 
 
 class Asked:
     """A server, and whoever asks it."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: VirtualClock, place: Place) -> None:
         self.health = Health()
         self.metrics = Metrics()
-        self.server = HealthServer(
-            self.health, self.metrics, clock, Place(address=LOOPBACK, port=0)
-        )
+        here = place.model_copy(update={"address": LOOPBACK, "port": 0})
+        self.server = HealthServer(self.health, self.metrics, clock, here)
 
     async def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
         """Return the status and the text of one answer."""
@@ -38,15 +38,21 @@ class Asked:
             return response.status, await response.text()
 
 
+async def pieces() -> AsyncIterator[bytes]:
+    """Yield a snapshot."""
+    yield b"[1,"
+    yield b"2]"
+
+
 def server(place: Place) -> HealthServer:
     """Return one that nobody has asked anything yet."""
     return HealthServer(Health(), Metrics(), VirtualClock(), place)
 
 
 @asynccontextmanager
-async def serving(clock: VirtualClock | None = None) -> AsyncIterator[Asked]:
+async def serving(clock: VirtualClock | None = None, place: Place = _USUAL) -> AsyncIterator[Asked]:
     """Run a server on a free port."""
-    asked = Asked(clock or VirtualClock())
+    asked = Asked(clock or VirtualClock(), place)
     await asked.server.start()
     try:
         yield asked
@@ -298,20 +304,49 @@ async def test_a_server_that_never_started_can_be_stopped() -> None:
     await server(Place()).stop()
 
 
-async def test_there_may_be_no_snapshot(asked: Asked) -> None:
-    """Most processes have none."""
-    assert await asked.ask("/snapshot") == (404, "there is no snapshot of this process\n")
+NONE: Final = (
+    "there is no snapshot of this process: the scheduler has one where its setting health.snapshot "
+    "is authorized\n"
+)
 
 
-async def test_a_snapshot_comes_in_pieces(asked: Asked) -> None:
-    """Whoever asks from the machine itself gets it."""
+@pytest.mark.parametrize("place", [Place(snapshot="authorized"), Place()], ids=["on", "off"])
+async def test_there_may_be_no_snapshot(place: Place) -> None:
+    """Most processes have none, also where the setting is theirs too."""
+    async with serving(place=place) as asked:
+        asked.health.picture = None if place.snapshot == "authorized" else pieces
+        assert await asked.ask("/snapshot") == (404, NONE)
 
-    async def pieces() -> AsyncIterator[bytes]:
-        yield b"[1,"
-        yield b"2]"
 
-    asked.health.picture = pieces
-    assert await asked.ask("/snapshot") == (200, "[1,2]")
+async def test_a_snapshot_comes_in_pieces() -> None:
+    """To a caller whom the guard lets through, who is asked with the token and the path."""
+    heard = []
+
+    async def guard(token: str, path: str) -> Denial | None:
+        heard.append((token, path))
+        return None
+
+    async with serving(place=Place(snapshot="authorized")) as asked:
+        asked.health.picture = pieces
+        asked.health.guard = guard
+        assert await asked.ask("/snapshot", Authorization="Bearer a.b") == (200, "[1,2]")
+
+    assert heard == [("a.b", "/snapshot")]
+
+
+async def test_a_denial_is_told_in_words() -> None:
+    """With its status; a caller without a token is told which header it takes."""
+
+    async def guard(*_: str) -> Denial | None:
+        return Denial(403, "no")
+
+    async with serving(place=Place(metrics="authorized")) as asked:
+        soon = await asked.ask("/metrics", Authorization="Bearer a")
+        asked.health.guard = guard
+        assert await asked.ask("/metrics", Authorization="bearer a") == (403, "no\n")
+        said = await asked.ask("/metrics")
+    assert soon == (503, "the process has only begun: ask again in a second\n")
+    assert said == (401, "it takes the header `Authorization: Bearer TOKEN`\n")
 
 
 def test_programs_in_one_process_do_not_take_each_others_names() -> None:
@@ -338,12 +373,9 @@ def test_programs_in_one_process_do_not_take_each_others_names() -> None:
 
 async def test_the_snapshot_of_one_program_is_that_of_the_process(asked: Asked) -> None:
     """Only the scheduler has one."""
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield b"[]"
-
     asked.health.part("scheduler").picture = pieces
-    assert await asked.ask("/snapshot") == (200, "[]")
+
+    assert asked.health.picture is pieces
 
 
 def test_a_condition_is_named_once() -> None:

@@ -16,6 +16,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.clock import SystemClock
 from trainer_kai.config import read_or_exit
 from trainer_kai.health import Health, HealthServer
+from trainer_kai.kube.bearer import Callers
 from trainer_kai.kube.claim import Claim
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import process_client
@@ -65,6 +66,7 @@ def run_process(
         named = {"kubeconfig": settings.kubeconfig, "context": settings.context}
         access = await find_access(os.environ, clock, **named)
         client = await run.enter("client", process_client(access, clock, seen))
+        health.guard = Callers(client).denial
         await program(run, Basis(client, clock, metrics, health, seen, logger(name)), settings)
         health.started()
 
