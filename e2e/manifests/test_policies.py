@@ -233,7 +233,7 @@ async def test_no_expression_is_in_doubt(cast: Cast) -> None:
         for obj in await build(MANIFESTS / "overlays" / "local")
         if obj["kind"] == RULES.kind
     ]
-    assert len(policies) == 4
+    assert len(policies) == 7
     for name in policies:
         async with asyncio.timeout(30):
             while True:

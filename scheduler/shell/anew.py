@@ -5,7 +5,7 @@ run from rank 0 when it is resumed. Nothing is remembered here: which Jobs are p
 which pods are left of Jobs that were deleted, is read each time, so the next leader goes on.
 
 Deleted is a Job by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the
-cluster keeps this process from deleting a Job that runs (`manifests/base/jobs.yaml`).
+cluster keeps this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
 """
 
 import asyncio

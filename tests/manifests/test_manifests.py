@@ -209,7 +209,7 @@ def test_the_policy_selects_as_the_webhook_does() -> None:
     assert wanted in filled["applyConfiguration"]["expression"]
 
 
-# policy -> the annotations that it keeps, and the accounts that write them
+# policy -> the annotations of ours that it keeps, and the accounts that it names
 KEPT: Final = {
     "trainer-kai-jobsets": ({names.ADMITTED}, set()),
     "trainer-kai-trainjobs": ({names.EVICTED_BY}, {"scheduler"}),
@@ -217,17 +217,30 @@ KEPT: Final = {
         {names.ANTICIPATED, names.RESERVED, names.EVICTED_BY},
         {"scheduler", "podgrouper"},
     ),
+    "trainer-kai-pods": (set(), {"scheduler", "podgrouper"}),
 }
+_KAIS: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
+_FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
+
+
+def policy(name: str) -> Obj:
+    """Return what a policy says."""
+    [spec] = [it["spec"] for it in objects(_POLICY) if it["metadata"]["name"] == name]
+    return dict(spec)
 
 
 # policy -> the account whose rights it bounds
-BOUNDED: Final = {"trainer-kai-jobs": "scheduler"}
+BOUNDED: Final = {
+    "trainer-kai-jobs": "scheduler",
+    "trainer-kai-podgrouper": "podgrouper",
+    "trainer-kai-webhook": "webhook",
+}
 
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_a_policy_bounds_one_account(name: str) -> None:
     """In every namespace, and others may do as their roles say."""
-    [spec] = [it["spec"] for it in objects(_POLICY) if it["metadata"]["name"] == name]
+    spec = policy(name)
     [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
     account = f"system:serviceaccount:trainer-kai:trainer-kai-{BOUNDED[name]}"
 
@@ -237,12 +250,13 @@ def test_a_policy_bounds_one_account(name: str) -> None:
     assert spec["matchConstraints"]["namespaceSelector"] == {}
     asked = [it["expression"] for it in spec["matchConditions"]]
     assert asked == [f"request.userInfo.username == '{account}'"]
+    assert all(_FIELD.match(it["message"]) for it in spec["validations"])
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_policy_keeps_what_our_processes_go_by(name: str) -> None:
     """In every namespace, by the names and accounts that are spelt elsewhere; nothing passes."""
-    [spec] = [it["spec"] for it in objects(_POLICY) if it["metadata"]["name"] == name]
+    spec = policy(name)
     [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
     annotations, writers = KEPT[name]
     text = str(spec)
@@ -250,7 +264,7 @@ def test_a_policy_keeps_what_our_processes_go_by(name: str) -> None:
         f"{it['metadata']['namespace']}:{it['metadata']['name']}"
         for it in objects("ServiceAccount")
     }
-    trusted = set(re.findall(r"system:serviceaccount:([a-z:-]+)", text))
+    trusted = set(re.findall(r"system:serviceaccount:([a-z:-]+)", text)) - {_KAIS}
 
     assert bound["metadata"]["name"] == name
     assert bound["spec"]["validationActions"] == ["Deny"]
@@ -260,8 +274,20 @@ def test_a_policy_keeps_what_our_processes_go_by(name: str) -> None:
     assert trusted == {f"trainer-kai:trainer-kai-{it}" for it in writers}
     assert trusted <= accounts
     for rule in spec["validations"]:
-        assert rule["message"].startswith("metadata.annotations[")
-        assert rule["messageExpression"].startswith("'metadata.annotations[")
+        for said in ("message", "messageExpression"):
+            assert _FIELD.match(rule.get(said, rule["message"])), rule
+
+
+def test_the_policy_on_pods_keeps_all_that_the_scheduler_reads_of_them() -> None:
+    """By which a pod is charged and evicted; KAI writes there in mode external."""
+    text = str(policy("trainer-kai-pods"))
+    for name in (
+        *(names.QUEUE, names.NODE_POOL, names.PREEMPTIBILITY, names.PRIORITY_CLASS_NAME),
+        *(names.SUBGROUP, names.POD_GROUP, names.RESTART_ATTEMPT, names.JOB_RESTART_ATTEMPT),
+        *(names.GPU_FRACTION, names.GPU_FRACTION_DEVICES, names.GPU_MEMORY),
+        *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAIS}"),
+    ):
+        assert f"'{name}'" in text
 
 
 def test_every_policy_is_one_of_these() -> None:

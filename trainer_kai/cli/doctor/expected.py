@@ -103,15 +103,19 @@ def expected(scheduler_name: str = SCHEDULER_NAME, namespace: str = "") -> Expec
     return replace(
         found,
         configurations=tuple(_called(it, scheduler_name) for it in found.configurations),
-        policies=_trusting(found, namespace or found.namespace),
+        policies=_trusting(found, namespace or found.namespace, scheduler_name),
         accounts=tuple(_looking_at(it, scheduler_name) for it in found.accounts),
     )
 
 
-def _trusting(found: Expected, namespace: str) -> tuple[Policy, ...]:
-    """Return the policies that let our accounts write which are in another namespace."""
-    ours, theirs = (f"{_ACCOUNT}:{it}:".encode() for it in (found.namespace, namespace))
-    text = msgspec.json.encode(found.policies).replace(ours, theirs)
+def _trusting(found: Expected, namespace: str, scheduler_name: str) -> tuple[Policy, ...]:
+    """Return the policies for accounts in a namespace, and pods of a scheduler of that name."""
+    text = msgspec.json.encode(found.policies)
+    for form, ours, theirs in (
+        (f"{_ACCOUNT}:{{}}:", found.namespace, namespace),
+        ("'{}'", SCHEDULER_NAME, scheduler_name),
+    ):
+        text = text.replace(form.format(ours).encode(), form.format(theirs).encode())
     return msgspec.json.decode(text, type=tuple[Policy, ...])
 
 

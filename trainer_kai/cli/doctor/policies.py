@@ -1,5 +1,6 @@
 """Policies of the API server: whether what our processes write is kept from all other accounts."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -15,6 +16,11 @@ _POLICY: Final = "ValidatingAdmissionPolicy"
 _BINDING: Final = f"{_POLICY}Binding"
 _CHECK: Final = "policies"
 _OPEN: Final = "others may write what our processes go by"
+_NAME_THEM: Final = (
+    "let the policies name the accounts of our processes, as manifests/README.md says; -n tells the"
+    " doctor their namespace"
+)
+_NAMED: Final = re.compile("system:serviceaccount:[-a-z0-9.]+:[-a-z0-9.]*")
 _NARROWING: Final = frozenset({"excludeResourceRules", "matchResources", "paramKind", "paramRef"})
 
 
@@ -30,11 +36,14 @@ def check_policies(facts: Facts) -> Iterator[Finding]:
         *(f"{_BINDING} {it.name}" for it, _, binding in pairs if binding is None),
     ]
     idle = [it.name for it, _, binding in pairs if "Deny" not in _actions(binding)]
+    strange = [f"{it.name} {why}" for it, policy, _ in pairs for why in _strangers(it, policy)]
     changed = [f"{it.name}: {why}" for it, *both in pairs for why in _differences(it, *both)]
     if missing:
         yield fault(_CHECK, f"there is no {listed(missing)}: {_OPEN}", APPLY)
     elif idle:
         yield fault(_CHECK, f"{listed(idle)} is bound without the action Deny: {_OPEN}", APPLY)
+    elif strange:
+        yield fault(_CHECK, f"{listed(strange, 2)}: our processes are refused", _NAME_THEM)
     elif changed:
         yield warning(_CHECK, listed(changed, 2), f"{APPLY}, unless that is what you want")
     else:
@@ -52,6 +61,14 @@ def _differences(wanted: Policy, policy: Obj | None, binding: Obj | None) -> Ite
         yield from (
             f"{whose}{it} is another" for it in fields if not holds(spec.get(it), fields[it])
         )
+
+
+def _strangers(wanted: Policy, policy: Obj | None) -> Iterator[str]:
+    """Say which accounts a policy names, where they are not those of our processes."""
+    named, right = (frozenset(_NAMED.findall(str(it))) for it in (at(policy, "spec"), wanted.spec))
+    if named != right:
+        told = [listed(sorted(it)) or "none" for it in (named - right, right - named)]
+        yield f"names {told[0]} in place of {told[1]}"
 
 
 def _actions(binding: Obj | None) -> Sequence[str]:

@@ -1,5 +1,6 @@
 """What is missing of the policies of the API server, or otherwise."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from trainer_kai.cli.doctor.facts import Facts
 from trainer_kai.cli.doctor.finding import known
 
 _JOBSETS = "trainer-kai-jobsets"
-_ALL = f"trainer-kai-jobs, {_JOBSETS}, trainer-kai-trainjobs, trainer-kai-podgroups"
+_ALL = f"trainer-kai-jobs, {_JOBSETS}, trainer-kai-podgrouper, trainer-kai-podgroups and 3 more"
 _OPEN = "others may write what our processes go by"
 Change = Callable[[Any, Any], None]
 
@@ -126,7 +127,22 @@ def test_elsewhere_other_accounts_write() -> None:
     moved = facts._replace(manifests=expected(namespace="gangs"), validating=elsewhere)
 
     assert states(moved, "policies")[0][0] == "ok"
-    assert states(moved._replace(manifests=expected()), "policies")[0][0] == "warning"
+    [(state, sentence)] = states(moved._replace(manifests=expected()), "policies")
+    assert state == "fault"
+    assert "names system:serviceaccount:gangs:trainer-kai-scheduler in place of" in sentence
+    assert sentence.endswith("our processes are refused")
+
+
+def test_pods_of_a_scheduler_of_another_name() -> None:
+    """The policy on pods has to be about the name that the site chose."""
+    ours, other = (
+        {it.name: json.dumps(it.spec) for it in expected(name).policies}["trainer-kai-pods"]
+        for name in ("kai-scheduler", "mine")
+    )
+
+    assert "'kai-scheduler'" in ours
+    assert other == ours.replace("'kai-scheduler'", "'mine'")
+    assert "system:serviceaccount:kai-scheduler:" in other
 
 
 def _renamed(spec: Any) -> Any:

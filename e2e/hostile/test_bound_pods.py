@@ -1,0 +1,82 @@
+"""Pods on nodes: a tenant names the node, or relabels what it borrowed to keep it."""
+
+from typing import Final
+
+import pytest
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.resources import PODS, Obj
+from e2e.front.ours import GROUP, QUEUE
+from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+from e2e.scheduler.teams import bare, has_node
+from tests.support.case import Case
+
+_GPUS: Final = 8
+_STAYS: Final = "while the pod is on node"
+
+# what a tenant writes on a pod that runs -> how the refusal begins
+CHANGES: Final[list[Case[Obj, str]]] = [
+    Case("queue", {"labels": {QUEUE: "red"}}, f'labels[{QUEUE}]: must stay "{TENANT}" {_STAYS}'),
+    Case(
+        "preemptibility",
+        {"labels": {"kai.scheduler/preemptibility": "non-preemptible"}},
+        f"labels[kai.scheduler/preemptibility]: must stay absent {_STAYS}",
+    ),
+    Case(
+        "priority",
+        {"labels": {"priorityClassName": "build"}},
+        f"labels[priorityClassName]: must stay absent {_STAYS}",
+    ),
+    Case(
+        "PodGroup",
+        {"annotations": {GROUP: "none"}},
+        f"annotations[{GROUP}]: must stay absent {_STAYS}",
+    ),
+]
+
+
+@pytest.mark.parametrize("group", ["", "some"], ids=["alone", "in a PodGroup"])
+async def test_no_pod_of_ours_names_its_node(group: str, arena: Arena) -> None:
+    """It would pass the limits of all queues: refused, and the teams have their quota."""
+    pod = bare(TENANT, "placed", "red", _GPUS)
+    pod["spec"]["nodeName"] = "node-0"
+    if group:
+        pod["spec"].pop("schedulerName")
+        pod["metadata"]["annotations"] = {GROUP: group}
+
+    with pytest.raises(ApiError, match=r"Leave spec\.nodeName out") as refused:
+        await arena.tenant.request("POST", PODS.path(TENANT), pod)
+
+    named = f"annotations[{GROUP}]" if group else 'spec.schedulerName is "kai-scheduler"'
+    assert refused.value.status == 422
+    assert named in str(refused.value)
+    await arena.claim(*VICTIMS)
+    await arena.unharmed(*VICTIMS)
+
+
+async def test_a_pod_that_runs_stays_as_easy_to_evict(arena: Arena) -> None:
+    """Every change is refused with what is right, others pass, and the teams get their quota."""
+    for number in range(2):
+        pod = bare(TENANT, f"lent-{number}", TENANT, _GPUS)
+        await arena.tenant.request("POST", PODS.path(TENANT), pod)
+        await arena.seen.until(has_node(f"lent-{number}"), "the tenant borrows a node")
+
+    refusals = {case.name: await _refusal(arena, case.given) for case in CHANGES}
+
+    assert await _refusal(arena, {"labels": {"team": "green"}}) == ""
+    for case in CHANGES:
+        assert case.want in refusals[case.name]
+        assert "Make the pod anew" in refusals[case.name]
+    await arena.claim(*VICTIMS)
+    await arena.unharmed(*VICTIMS)
+
+
+async def _refusal(arena: Arena, metadata: Obj) -> str:
+    try:
+        for number in range(2):
+            await arena.tenant.merge(PODS, TENANT, f"lent-{number}", {"metadata": metadata})
+    except ApiError as error:
+        if error.status != 422:
+            raise
+        return str(error)
+    return ""
