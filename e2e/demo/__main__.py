@@ -28,7 +28,7 @@ from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.timeline import Gap, Timeline
 from e2e.cluster.toolchain import BuildError
-from e2e.demo.plot import ACTS, LATE, TEAMS, Task
+from e2e.demo.plot import ACTS, LATE, NAMESPACE, TEAMS, TENANTS, Task
 from e2e.demo.rows import Ended, ended, is_over, nodes_of, rows_of
 from e2e.demo.screen import Screen, show_ended
 from e2e.front.install import PODGROUPS, apply, install
@@ -40,6 +40,7 @@ from e2e.front.processes import (
     running,
     webhook_port,
 )
+from e2e.front.queues import let_use
 
 _PIPED_WIDTH: Final = 110
 _PATIENCE_S: Final = 90.0
@@ -81,6 +82,8 @@ async def show(console: Console, *, hold: bool) -> bool:
         async with _ours(cluster) as processes:
             for queue in TEAMS:
                 await apply(cluster, queue)
+            for name in TENANTS:
+                await let_use(cluster, name, NAMESPACE)
             console.print("       webhook, podgrouper and scheduler are at work")
             console.print(_SCENE, highlight=False)
             async with cluster.timeline(TRAINJOBS, PODS, PODGROUPS) as seen:

@@ -2,13 +2,12 @@
 
 from typing import Final, NamedTuple
 
-from e2e.cluster.resources import Obj
 from e2e.cluster.stages import READY_SECONDS, RUN_SECONDS
 from e2e.cluster.trainjobs import Submission, pod_annotations
-from e2e.front.install import QUEUES
 from e2e.front.ours import QUEUE
+from e2e.front.queues import queue
 
-__all__ = ["ACTS", "LATE", "TEAMS", "Act", "Task"]
+__all__ = ["ACTS", "LATE", "NAMESPACE", "TEAMS", "TENANTS", "Act", "Task"]
 
 
 class Task(NamedTuple):
@@ -25,39 +24,21 @@ class Act(NamedTuple):
     tasks: tuple[Task, ...]
 
 
-def _queue(name: str, quota: int, limit: int = -1, parent: str = "") -> Obj:
-    """Return a queue whose GPUs are divided; -1 is no bound."""
-    bounds = {"gpu": (quota, limit), "cpu": (-1, -1), "memory": (-1, -1)}
-    spec: Obj = {
-        "resources": {
-            name: {"quota": owed, "limit": most, "overQuotaWeight": 1}
-            for name, (owed, most) in bounds.items()
-        }
-    }
-    if parent:
-        spec["parentQueue"] = parent
-    metadata = {"name": name}
-    return {
-        "apiVersion": QUEUES.api_version,
-        "kind": QUEUES.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
-
-
 TEAMS: Final = (
-    _queue("guests", 0),
-    _queue("research", 32),
-    _queue("team-a", 16, 16, "research"),
-    _queue("team-b", 16, -1, "research"),
+    queue("guests", 0),
+    queue("research", 32),
+    queue("team-a", 16, 16, "research"),
+    queue("team-b", 16, -1, "research"),
 )
+NAMESPACE: Final = "default"  # where all of them work
+TENANTS: Final = ("guests", "team-a", "team-b")  # queues that it may use
 
 
 def _torch(name: str, team: str, nodes: int, run_for: str) -> Submission:
     """Return a TrainJob with whole nodes, all of which start together or not at all."""
     patches = pod_annotations({"node": {RUN_SECONDS: run_for}})
     labels = {QUEUE: team}
-    return Submission(name, "torch-distributed", "default", nodes, 8, patches, labels=labels)
+    return Submission(name, "torch-distributed", NAMESPACE, nodes, 8, patches, labels=labels)
 
 
 _MOE: Final = Submission(

@@ -82,11 +82,9 @@ async def hostile(
     """Return the chain: two nodes of eight GPUs, of which each victim owns one, the tenant none."""
     folder = tmp_path_factory.mktemp("hostile")
     async with house_on("test-hostile", folder, _NODES, _GPUS, _SETTINGS) as shared:
-        for name in VICTIMS:
-            await make_queue(shared.cluster, name, _GPUS)
-        await make_queue(shared.cluster, TENANT, 0)
         for name in (TENANT, *VICTIMS):
             await make_namespace(shared.cluster, name)
+            await make_queue(shared.cluster, name, 0 if name == TENANT else _GPUS, name)
         await _let_edit(shared.cluster)
         yield shared
         if failed(request.config):

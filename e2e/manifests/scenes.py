@@ -111,8 +111,8 @@ async def _played(
 async def _named(stage: Stage) -> None:
     """See a new namespace name the queue; and a group that is deleted made again, and told."""
     room, api = stage.room("named"), stage.cluster.api
-    await make_queue(stage.cluster, room, 0)
     await make_namespace(stage.cluster, room)
+    await make_queue(stage.cluster, room, 0, room)
     await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {QUEUE: room}}})
     tried = jobset_of(await make_left_alone(stage.cluster, Submission("probe", _RUNTIME, room, 1)))
     await stage.until_tried(
@@ -216,9 +216,9 @@ async def _taken(stage: Stage) -> None:
     """Who owns room gets it: a TrainJob is suspended, a pod marked and deleted, a queue counts."""
     room, cluster = stage.room("taken"), stage.cluster
     owner, borrower = f"owner-{stage.act}", f"borrower-{stage.act}"
-    await make_queue(cluster, owner, _GPUS)
-    await make_queue(cluster, borrower, 0)
     await make_namespace(cluster, room)
+    await make_queue(cluster, owner, _GPUS, room)
+    await make_queue(cluster, borrower, 0, room)
     await cluster.api.create(bare(room, "lodger", borrower, 1))
     await submit(cluster, room, Job("lent", borrower, _GPUS - 1))
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")

@@ -18,7 +18,7 @@ from e2e.front.install import (
     build,
     with_port,
 )
-from trainer_kai.api.names import INJECT
+from trainer_kai.api.names import ACCESS, INJECT
 
 OVERLAYS: Final = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
 OUR_CLASS: Final = (PRIORITY_CLASSES.kind, "", "trainer-kai")  # of the pods of our processes
@@ -140,11 +140,11 @@ async def test_with_cert_manager_the_webhook_may_only_read() -> None:
     assert rights == {"get"}
 
 
-async def test_with_enforced_queues_both_who_decide_are_told() -> None:
-    """The webhook, which refuses, and the scheduler, which does not start; the rest is as it is."""
+async def test_for_tenants_both_that_decide_are_told() -> None:
+    """The webhook refuses, the scheduler starts nothing; the default queue is closed, too."""
     everything = await build(MANIFESTS / "overlays" / "default")
-    strict = await build(MANIFESTS / "overlays" / "enforce-queues")
-    enforced = ("TRAINER_KAI_QUEUE_PERMISSION", "enforce")
+    strict = await build(MANIFESTS / "overlays" / "multi-tenant")
+    enforced = ("TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED", "closed")
     added = {
         name: [it for it in told if it not in _variables(everything)[name]]
         for name, told in _variables(strict).items()
@@ -156,6 +156,14 @@ async def test_with_enforced_queues_both_who_decide_are_told() -> None:
         "trainer-kai-podgrouper": [],
         "trainer-kai-scheduler": [enforced],
     }
+    assert _access(everything) == {"default-queue": "open"}
+    assert _access(strict) == {"default-queue": "closed"}
+
+
+def _access(objects: list[Obj]) -> dict[str, str]:
+    """Return what queues say about who may use them."""
+    queues = [it["metadata"] for it in objects if it["kind"] == QUEUES.kind]
+    return {it["name"]: it["annotations"][ACCESS] for it in queues if "annotations" in it}
 
 
 def _variables(objects: list[Obj]) -> dict[str, list[tuple[str, str]]]:

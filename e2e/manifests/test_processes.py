@@ -16,18 +16,18 @@ from e2e.front.install import BUDGETS, DEPLOYMENTS, MANIFESTS, PRIORITY_CLASSES,
 from trainer_kai.config import load
 from trainer_kai.settings import PROCESSES
 
-OVERLAYS: Final = ("default", "external-kai", "opt-in", "cert-manager", "enforce-queues")
+OVERLAYS: Final = ("default", "external-kai", "opt-in", "cert-manager", "multi-tenant")
 _OF_KAI: Final = 125  # the highest of its classes
 EXTERNAL: Final = "external-kai"
-ASKS: Final = ("queue_permission", "admission.unknown_queue", "tls.source")
-TOLD: Final = ("warn", "warn", "self-managed")
+ASKS: Final = ("queue_access.unannotated", "admission.unknown_queue", "tls.source")
+TOLD: Final = ("open", "warn", "self-managed")
 # what of ASKS each process that has such a setting is told
 CHOSEN: Final = {
-    "default": {"webhook": TOLD, "scheduler": ("warn",)},
+    "default": {"webhook": TOLD, "scheduler": ("open",)},
     "external-kai": {"webhook": TOLD},
-    "opt-in": {"webhook": TOLD, "scheduler": ("warn",)},
-    "cert-manager": {"webhook": ("warn", "warn", "cert-manager"), "scheduler": ("warn",)},
-    "enforce-queues": {"webhook": ("enforce", "deny", "self-managed"), "scheduler": ("enforce",)},
+    "opt-in": {"webhook": TOLD, "scheduler": ("open",)},
+    "cert-manager": {"webhook": ("open", "warn", "cert-manager"), "scheduler": ("open",)},
+    "multi-tenant": {"webhook": ("closed", "deny", "self-managed"), "scheduler": ("closed",)},
 }
 
 
@@ -103,7 +103,7 @@ async def test_all_processes_are_told_the_same_mode(overlay: str) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 async def test_what_an_overlay_chooses_is_what_processes_read(overlay: str) -> None:
-    """Whoever enforces queues does so at both doors."""
+    """Queues that are closed are so at both doors."""
     settings = await _settings(overlay)
     found = {name: tuple(_asked(it)) for name, it in settings.items()}
 

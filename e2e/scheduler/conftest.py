@@ -19,6 +19,7 @@ from e2e.cluster.resources import NAMESPACES, TRAINJOBS
 from e2e.conftest import failed, make_namespace, next_name
 from e2e.front.install import install
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
+from e2e.front.queues import let_use
 from e2e.scheduler.teams import make_queue
 from trainer_kai.settings import Leader
 
@@ -149,16 +150,18 @@ async def teams(
 @pytest_asyncio.fixture(loop_scope="session")
 async def court(teams: House) -> AsyncIterator[str]:
     """Return a namespace of the test's own in there; it is empty when the next test begins."""
-    async with room_in(teams) as name:
+    async with room_in(teams, "owner", "borrower") as name:
         yield name
 
 
 @asynccontextmanager
-async def room_in(house: House) -> AsyncIterator[str]:
-    """Return a namespace, empty again afterwards."""
+async def room_in(house: House, *queues: str) -> AsyncIterator[str]:
+    """Return a namespace that may use some queues, empty again afterwards."""
     name = next_name()
     api = house.cluster.api
     await make_namespace(house.cluster, name)
+    for queue in queues:
+        await let_use(house.cluster, queue, name)
     yield name
     # A namespace that is deleted is emptied at leisure, for pods are said to need 30 s to end.
     await api.request("DELETE", TRAINJOBS.path(name))

@@ -13,6 +13,7 @@ from e2e.cluster.timeline import Moment, State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import QUEUES
 from e2e.front.ours import QUEUE, finishing
+from e2e.front.queues import let_use, queue
 
 __all__ = [
     "FOLLOWED",
@@ -40,7 +41,6 @@ __all__ = [
 
 FOLLOWED: Final = (TRAINJOBS, JOBSETS, JOBS, PODS)
 _RUNTIME: Final = "torch-distributed"
-_FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
 class Job(NamedTuple):
@@ -55,17 +55,10 @@ class Job(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
 
 
-async def make_queue(cluster: Cluster, name: str, gpus: int) -> None:
-    """Make a queue at the top that owns so many GPUs and may borrow any."""
-    gpu = {**_FREE, "quota": gpus}
-    spec = {"resources": {"cpu": _FREE, "memory": _FREE, "gpu": gpu}}
-    queue = {
-        "apiVersion": QUEUES.api_version,
-        "kind": QUEUES.kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-    await cluster.api.request("POST", QUEUES.path(), queue)
+async def make_queue(cluster: Cluster, name: str, gpus: int, *namespaces: str) -> None:
+    """Make a closed queue that owns so many GPUs and may borrow any; namespaces may use it."""
+    await cluster.api.request("POST", QUEUES.path(), queue(name, gpus))
+    await let_use(cluster, name, *namespaces)
 
 
 async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Obj:

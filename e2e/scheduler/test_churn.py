@@ -29,7 +29,7 @@ async def test_trainjobs_of_two_teams_are_all_done(teams: House, court: str) -> 
     """Nobody is failed, lost or sent off without end, and nothing of ours is left."""
     cluster, lot = teams.cluster, Random(SEED)  # noqa: S311 - the same each time
     for name in ("east", "west"):
-        await make_queue(cluster, name, 4)
+        await make_queue(cluster, name, 4, court)
     names = [f"job-{i:02}" for i in range(_JOBS)]
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
         for i, name in enumerate(names):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from e2e.cluster.nodes import NodeShape
@@ -12,6 +12,7 @@ from e2e.cluster.timeline import State, Timeline, replay
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import QUEUE, finishing, is_complete, pods_in
+from e2e.front.queues import let_use, queue
 from e2e.front.runtimes import make_runtime
 from e2e.scheduler.conftest import House
 from e2e.scheduler.teams import let_finish
@@ -139,7 +140,7 @@ async def test_a_pod_that_a_stranger_bound(narrow: House, closet: str) -> None:
 async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
     """What runs is left alone when it is lowered; what waits starts when it is raised."""
     api = narrow.cluster.api
-    await make_queue(narrow, "limited", 2)
+    await make_queue(narrow, "limited", 2, closet)
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
         await submit(narrow, closet, "small", nodes=2, queue="limited", run_for="600s")
         await seen.until(lambda state: bound(state, "small") == 2, "what is within it runs")
@@ -158,7 +159,7 @@ async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
 async def test_every_end_gives_everything_back(narrow: House, closet: str) -> None:
     """Suspended or deleted, waiting or running, and when time is up: its queue has nothing left."""
     api = narrow.cluster.api
-    await make_queue(narrow, "ending", -1)
+    await make_queue(narrow, "ending", -1, closet)
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
         for nodes in (6, 8):  # one runs, the other waits
             await submit(narrow, closet, nodes=nodes, queue="ending", run_for="600s")
@@ -181,7 +182,7 @@ async def test_every_end_gives_everything_back(narrow: House, closet: str) -> No
 
 async def test_every_start_of_many_is_whole(narrow: House, closet: str) -> None:
     """Its pods fail and all begin anew, twice; in the end nothing is left of it."""
-    await make_queue(narrow, "failing", -1)
+    await make_queue(narrow, "failing", -1, closet)
     await make_runtime(narrow.cluster, closet, "failing", restarts=2)
     # Long enough for all four to be seen bound before the first of them fails.
     patches, labels = pod_annotations({"node": {FAIL_SECONDS: "3s"}}), {QUEUE: "failing"}
@@ -215,22 +216,11 @@ def _is_settled(nodes: int) -> Callable[[State], bool]:
     return look
 
 
-async def make_queue(house: House, name: str, gpus: int) -> None:
-    """Make a queue of the default tree that may have so many GPUs."""
-    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    resources: Mapping[str, Any] = {
-        "cpu": free,
-        "memory": free,
-        "gpu": {"quota": 0, "limit": gpus, "overQuotaWeight": 1},
-    }
-    spec = {"parentQueue": "default-parent-queue", "resources": resources}
-    queue = {
-        "apiVersion": QUEUES.api_version,
-        "kind": QUEUES.kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-    await house.cluster.api.request("POST", QUEUES.path(), queue)
+async def make_queue(house: House, name: str, gpus: int, namespace: str) -> None:
+    """Make a closed queue of the default tree that may have so many GPUs, for a namespace."""
+    made = queue(name, 0, gpus, "default-parent-queue")
+    await house.cluster.api.request("POST", QUEUES.path(), made)
+    await let_use(house.cluster, name, namespace)
 
 
 async def _limit(house: House, name: str, gpus: int) -> None:

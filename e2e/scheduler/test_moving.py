@@ -71,7 +71,7 @@ async def offer(house: House, queue: str, answer: str) -> None:
 async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
     """Only when its queue offers it; nobody gets the place that is kept for it meanwhile."""
     cluster = battered.cluster
-    await make_queue(cluster, cell, 16)
+    await make_queue(cluster, cell, 16, cell)
     async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
         await settle(battered, cell, seen)
         await scatter(battered, cell, seen, "small")
@@ -107,7 +107,7 @@ async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
 async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
     """Whoever leads next knows what is kept, though there are no pods to tell it by."""
     cluster = battered.cluster
-    await make_queue(cluster, cell, 16)
+    await make_queue(cluster, cell, 16, cell)
     await offer(battered, cell, "on")
     async with cluster.timeline(*FOLLOWED, namespace=cell) as seen:
         await settle(battered, cell, seen)
@@ -137,7 +137,7 @@ async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
 async def test_what_was_kept_does_not_come_back(battered: House, cell: str) -> None:
     """Its user suspends it while it moves, and resumes it when others have that place."""
     cluster = battered.cluster
-    await make_queue(cluster, cell, 16)
+    await make_queue(cluster, cell, 16, cell)
     await offer(battered, cell, "on")
     async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
         await settle(battered, cell, seen)

@@ -49,7 +49,7 @@ class _Draw(NamedTuple):
 async def test_trainjobs_drawn_by_lot(house: House, room: str) -> None:
     """At every change, whoever began has room for all it lacks, and is whole at once."""
     api = house.cluster.api
-    await make_queue(house, "drawn", 16)
+    await make_queue(house, "drawn", 16, room)
     runtimes = {it: await api.get(CLUSTER_RUNTIMES, None, it) for it in set(_RUNTIMES)}
     lot = random.Random(SEED)  # noqa: S311 - tests are to be the same each time
     async with house.cluster.timeline(*_WATCHED, namespace=room) as seen, asyncio.timeout(_ALL_S):

@@ -74,7 +74,7 @@ async def test_two_teams_lend_and_give_back(teams: House, court: str) -> None:
     """Only who came last goes; when the other team is done it goes on, and all are Complete."""
     cluster = teams.cluster
     for team in ("left", "right"):
-        await make_queue(cluster, team, 4)
+        await make_queue(cluster, team, 4, court)
     async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
         for name in ("first", "second"):
             await submit(cluster, court, Job(name, "left", 4))

@@ -81,10 +81,10 @@ async def test_a_mistake_does_not_empty_a_cluster(tmp_path: Path) -> None:
     """All of it is claimed at once: within a minute 64 GPUs are taken back, and no more."""
     async with house_on("test-breaker", tmp_path, 2, 64) as house:
         cluster = house.cluster
-        await make_queue(cluster, "owner", 128)
-        await make_queue(cluster, "borrower", 0)
         room = "mistake"
         await make_namespace(cluster, room)
+        await make_queue(cluster, "owner", 128, room)
+        await make_queue(cluster, "borrower", 0, room)
         async with cluster.timeline(*FOLLOWED, namespace=room) as seen:
             for i in range(16):
                 await submit(cluster, room, Job(f"b{i}", "borrower", 1, gpus=8))

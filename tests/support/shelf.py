@@ -1,9 +1,10 @@
 """An API server in memory that only reads: objects by path, labels and fields, and who may not."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Final
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resource import Resource
@@ -11,6 +12,8 @@ from trainer_kai.kube.answer import Answer
 from trainer_kai.kube.request import Request, resource_path
 
 __all__ = ["Shelf"]
+
+_NAMESPACE: Final = re.compile("/namespaces/[^/]+(?=/[^/]+/)")
 
 
 class Shelf:
@@ -41,7 +44,7 @@ class Shelf:
         if "limit" not in dict(request.query):
             return _refused(404, "NotFound", f"{request.path} not found")
         below = f"{request.path}/"
-        items = [it for path, it in self._objects.items() if path.startswith(below)]
+        items = [it for path, it in self._objects.items() if _is_below(path, below)]
         chosen = [it for it in items if _is_selected(it, dict(request.query))]
         return Answer(200, json.dumps({"metadata": {}, "items": chosen}).encode())
 
@@ -53,6 +56,11 @@ class Shelf:
 
     async def close(self) -> None:
         """Have nothing to close."""
+
+
+def _is_below(path: str, kind: str) -> bool:
+    """Say whether an object is of a kind in a namespace, or of one in all of them."""
+    return path.startswith(kind) or _NAMESPACE.sub("", path).startswith(kind)
 
 
 def _is_selected(fields: Mapping[str, Any], query: Mapping[str, str]) -> bool:

@@ -20,6 +20,7 @@ KAI: Final = "kai.scheduler"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # of no API: what a snapshot says of settings
 NODE_TOPOLOGY: Final = "topology.node.k8s.io"
 POLICY: Final = "policy"
+RBAC: Final = "rbac.authorization.k8s.io"
 RESOURCE: Final = "resource.k8s.io"
 RUN_AI: Final = "scheduling.run.ai"
 SCHEDULING: Final = "scheduling.k8s.io"

@@ -17,6 +17,7 @@ from trainer_kai.api.names import (
     JOBSET,
     KAI,
     POLICY,
+    RBAC,
     RUN_AI,
     SCHEDULING,
     STORAGE,
@@ -29,6 +30,7 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.quota import ResourceQuota
+from trainer_kai.api.rbac import Role, RoleBinding
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.review import AccessReview
 from trainer_kai.api.runtime import Runtime
@@ -39,6 +41,8 @@ from trainer_kai.api.trainjob import TrainJob
 __all__ = [
     "ACCESS_REVIEWS",
     "ALL",
+    "CLUSTER_ROLES",
+    "CLUSTER_ROLE_BINDINGS",
     "CLUSTER_RUNTIMES",
     "DEPLOYMENTS",
     "EVENTS",
@@ -55,6 +59,8 @@ __all__ = [
     "PVS",
     "QUEUES",
     "QUOTAS",
+    "ROLES",
+    "ROLE_BINDINGS",
     "RUNTIMES",
     "STORAGE_CLASSES",
     "TOPOLOGIES",
@@ -102,6 +108,12 @@ CLUSTER_RUNTIMES: Final = _cluster_wide(
 PODGROUPS: Final = _namespaced(RUN_AI, "v2alpha2", "podgroups", PodGroup, "PodGroup")
 QUEUES: Final = _cluster_wide(RUN_AI, "v2", "queues", Queue, "Queue")
 TOPOLOGIES: Final = _cluster_wide(KAI, "v1alpha1", "topologies", Topology, "Topology")
+ROLES: Final = _namespaced(RBAC, "v1", "roles", Role, "Role")
+ROLE_BINDINGS: Final = _namespaced(RBAC, "v1", "rolebindings", RoleBinding, "RoleBinding")
+CLUSTER_ROLES: Final = _cluster_wide(RBAC, "v1", "clusterroles", Role, "ClusterRole")
+CLUSTER_ROLE_BINDINGS: Final = _cluster_wide(
+    RBAC, "v1", "clusterrolebindings", RoleBinding, "ClusterRoleBinding"
+)
 # Asked and answered; the API server keeps none.
 ACCESS_REVIEWS: Final = _cluster_wide(
     AUTHORIZATION, "v1", "subjectaccessreviews", AccessReview, "SubjectAccessReview"
@@ -128,4 +140,8 @@ ALL: Final = (
     PODGROUPS,
     QUEUES,
     TOPOLOGIES,
+    ROLES,
+    ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
 )

@@ -10,7 +10,7 @@ from typing import Final
 
 from trainer_kai.cli.doctor.command import add_doctor
 from trainer_kai.cli.plan import add_plan
-from trainer_kai.cli.queues import add_queue
+from trainer_kai.cli.queue.command import add_queue
 from trainer_kai.cli.run import add_run
 from trainer_kai.cli.simulate import add_simulate
 from trainer_kai.cli.why import add_why

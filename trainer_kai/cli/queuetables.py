@@ -12,11 +12,13 @@ from trainer_kai.cli.ending import QueueEnd
 from trainer_kai.cli.protocol import amounts_json
 from trainer_kai.cli.table import fitted
 from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.policy.access import Said
 
 __all__ = ["as_json", "as_text", "queue_tables", "read_queues"]
 
 _SCHEMA: Final = "trainer-kai/queues/v1"
 
+_UNTOLD: Final[Mapping[str, str]] = {}
 _TITLES: Final = {Kind.GPU: "GPUS", Kind.CPU: "CPUS", Kind.MEMORY: "MEMORY"}
 
 
@@ -54,13 +56,18 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueEnd], list[str]]:
     return sorted(ends), notes
 
 
-def as_text(queues: Sequence[QueueEnd]) -> str:
+def as_text(queues: Sequence[QueueEnd], said: Mapping[str, Said], unannotated: str) -> str:
     """Return what people read."""
-    return "\n\n".join(queue_tables(queues, with_gpus=True)) if queues else "there are no queues"
+    if not queues:
+        return "there are no queues"
+    access = {name: _access(name, it, unannotated) for name, it in said.items()}
+    return "\n\n".join(queue_tables(queues, with_gpus=True, access=access))
 
 
-def as_json(queues: Iterable[QueueEnd]) -> dict[str, Any]:
-    """Return plain values; without a bound it is null."""
+def as_json(
+    queues: Iterable[QueueEnd], said: Mapping[str, Said], unannotated: str
+) -> dict[str, Any]:
+    """Return plain values; without a bound, and without an annotation, it is null."""
     return {
         "schema": _SCHEMA,
         "queues": [
@@ -72,10 +79,19 @@ def as_json(queues: Iterable[QueueEnd]) -> dict[str, Any]:
                 "allocated": amounts_json(queue.allocated),
                 "requested": amounts_json(queue.requested),
                 "reclaimGoal": "quota-only" if queue.is_quota_only else "fair-share",
+                "access": said[queue.name].access or unannotated,
+                "accessSaidBy": said[queue.name].by or None,
             }
             for queue in queues
         ],
     }
+
+
+def _access(name: str, said: Said, unannotated: str) -> str:
+    """Say whether a queue is open or closed, and by what."""
+    if said.access is None:
+        return f"{unannotated} (not annotated)"
+    return str(said.access) if said.by == name else f"{said.access} from {said.by}"
 
 
 def _bounds(row: tuple[int, ...]) -> dict[str, Any]:
@@ -92,8 +108,13 @@ def _read(queue: Queue, field: str, faults: list[FieldError]) -> tuple[int, ...]
         return 0, 0, 0
 
 
-def queue_tables(queues: Sequence[QueueEnd], *, with_gpus: bool = False) -> Iterator[str]:
-    """Yield a table for each kind that somebody bounds, and for GPUs where there are some."""
+def queue_tables(
+    queues: Sequence[QueueEnd], *, with_gpus: bool = False, access: Mapping[str, str] = _UNTOLD
+) -> Iterator[str]:
+    """Yield a table for each kind that somebody bounds, and for GPUs where there are some.
+
+    That of GPUs says who may use a queue, where that is given.
+    """
     has_shares = any(queue.fair_share for queue in queues)
     for kind in (Kind.GPU, Kind.CPU, Kind.MEMORY):
         is_wanted = with_gpus and kind == Kind.GPU
@@ -108,12 +129,14 @@ def queue_tables(queues: Sequence[QueueEnd], *, with_gpus: bool = False) -> Iter
                 _amount(queue.allocated[kind], kind),
                 _borrowed(queue, kind),
                 _amount(max(queue.requested[kind] - queue.allocated[kind], 0), kind),
+                *([access[queue.name]] if access and kind == Kind.GPU else []),
             )
             for depth, queue in _tree(queues)
         ]
         shares = ["FAIR SHARE"] if has_shares else []
+        told = ["ACCESS"] if access and kind == Kind.GPU else []
         yield fitted(
-            (_TITLES[kind], "QUOTA", "LIMIT", *shares, "USED", "BORROWED", "WAITING"), rows
+            (_TITLES[kind], "QUOTA", "LIMIT", *shares, "USED", "BORROWED", "WAITING", *told), rows
         )
 
 

@@ -19,7 +19,30 @@ REFUSED: list[Case[list[str], str]] = [
     Case("why without a cluster", ["why", "job"], "trainer-kai: kubeconfig: no such file: "),
     Case("a doctor without a cluster", ["doctor"], "trainer-kai: kubeconfig: no such file: "),
     Case("queues without a cluster", ["queue", "list"], "trainer-kai: kubeconfig: no such file: "),
+    Case("no cluster to write to", ["queue", "create", "q"], "trainer-kai: kubeconfig: no such "),
+    Case("nor to grant in", ["queue", "allow", "q", "-n", "x"], "trainer-kai: kubeconfig: no such"),
+    Case("nor to close", ["queue", "close", "q", "--from-usage"], "trainer-kai: kubeconfig: no su"),
+    Case("nor to open", ["queue", "open", "q"], "trainer-kai: kubeconfig: no such file: "),
 ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "message"),
+    [
+        ("--gpu-quota", "-2", "'-2' must be a number from 0 on, or -1 for no bound"),
+        ("--gpu-limit", "many", "'many' must be a number from 0 on, or -1 for no bound"),
+        ("--weight", "-1", "'-1' must be a number from 0 on: a weight has no bound"),
+    ],
+)
+def test_a_share_that_is_none_is_refused(
+    flag: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any cluster is asked, by the flag and with what would be right."""
+    with pytest.raises(SystemExit) as ended:
+        main(["queue", "create", "q", flag, text])
+
+    assert ended.value.code == 2
+    assert f"argument {flag}: {message}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=ids)

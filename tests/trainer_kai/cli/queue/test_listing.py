@@ -7,18 +7,21 @@ import pytest
 from tests.support.world import queue
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.queue import Queue
+from trainer_kai.cli.queue.step import said_by
 from trainer_kai.cli.queuetables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError
+from trainer_kai.policy.access import Said
 
 STATUS = {
     "allocated": {"cpu": "1500m", "memory": "2Gi", "nvidia.com/gpu": "9500m"},
     "requested": {"cpu": "3", "memory": "2Gi", "nvidia.com/gpu": "12"},
 }
 SHOWN = """\
-GPUS       QUOTA   LIMIT   USED   BORROWED   WAITING
-research   16      -       9.5    -          2.5
-  team-a   8       12      9.5    1.5        2.5
-  team-b   8       -       0      -          0"""
+GPUS       QUOTA   LIMIT   USED   BORROWED   WAITING   ACCESS
+research   16      -       9.5    -          2.5       open (not annotated)
+  team-a   8       12      9.5    1.5        2.5       closed
+    deep   4       -       0      -          0         closed from team-a
+  team-b   8       -       0      -          0         open"""
 
 
 def queues(*fields: dict[str, Any]) -> list[Queue]:
@@ -26,27 +29,49 @@ def queues(*fields: dict[str, Any]) -> list[Queue]:
     return [decode(Queue, encode(it)) for it in fields]
 
 
+def noted(access: str) -> dict[str, str]:
+    """Return the annotation that says who may use a queue."""
+    return {"trainer-kai.dev/access": access}
+
+
 RESEARCH = queues(
-    {**queue("team-a", 8, 12, "research"), "status": STATUS},
+    {**queue("team-a", 8, 12, "research", annotations=noted("closed")), "status": STATUS},
     {**queue("research", 16), "status": STATUS},
-    queue("team-b", 8, -1, "research"),
+    queue("team-b", 8, -1, "research", annotations=noted("open")),
+    queue("deep", 4, -1, "team-a"),
 )
+
+
+def said(given: list[Queue]) -> dict[str, Said]:
+    """Return what counts for the access to each."""
+    by_name = {it.metadata.name: it for it in given}
+    return {name: said_by(by_name, name) for name in by_name}
+
+
+def shown(given: list[Queue], unannotated: str = "open") -> str:
+    """Return the text about them."""
+    return as_text(read_queues(given)[0], said(given), unannotated)
+
+
+def listed(given: list[Queue], unannotated: str = "open") -> list[dict[str, Any]]:
+    """Return the values about them."""
+    found: list[dict[str, Any]] = as_json(read_queues(given)[0], said(given), unannotated)["queues"]
+    return found
 
 
 def test_they_are_shown_as_a_tree() -> None:
     """With what their status says; what nobody has written is told."""
-    ends, notes = read_queues(RESEARCH)
-
-    assert as_text(ends) == SHOWN
-    assert notes == ["the scheduler has not written what these have: team-b"]
+    assert shown(RESEARCH) == SHOWN
+    assert read_queues(RESEARCH)[1] == [
+        "the scheduler has not written what these have: deep, team-b"
+    ]
 
 
 def test_queues_without_any_bound_are_shown_too() -> None:
     """A fresh cluster has no others."""
-    assert as_text(read_queues(queues(queue("all", -1)))[0]).splitlines()[1].split() == [
-        *("all", "-", "-", "0", "-", "0")
-    ]
-    assert as_text([]) == "there are no queues"
+    [line] = shown(queues(queue("all", -1)), "closed").splitlines()[1:]
+    assert line.split() == ["all", "-", "-", "0", "-", "0", "closed", "(not", "annotated)"]
+    assert shown([]) == "there are no queues"
 
 
 def test_what_is_no_queue_of_the_tree_is_told() -> None:
@@ -66,7 +91,7 @@ def test_a_circle_is_told_once() -> None:
 
 def test_a_program_gets_numbers() -> None:
     """CPUs and GPUs are counted whole, memory in bytes; no bound is null."""
-    assert as_json(read_queues(RESEARCH[:2])[0])["queues"][1] == {
+    assert listed(RESEARCH[:2])[1] == {
         "name": "team-a",
         "parent": "research",
         "quota": {"cpu": None, "memory": None, "gpu": 8},
@@ -74,7 +99,22 @@ def test_a_program_gets_numbers() -> None:
         "allocated": {"cpu": 1.5, "memory": 2 * 2**30, "gpu": 9.5},
         "requested": {"cpu": 3, "memory": 2 * 2**30, "gpu": 12},
         "reclaimGoal": "fair-share",
+        "access": "closed",
+        "accessSaidBy": "team-a",
     }
+
+
+def test_a_program_is_told_who_may_use_a_queue() -> None:
+    """By the queue that says so, which may be above; null is the setting of the site."""
+    found = {it["name"]: (it["access"], it["accessSaidBy"]) for it in listed(RESEARCH)}
+
+    assert found == {
+        "deep": ("closed", "team-a"),
+        "research": ("open", None),
+        "team-a": ("closed", "team-a"),
+        "team-b": ("open", "team-b"),
+    }
+    assert listed(RESEARCH, "closed")[1]["access"] == "closed"
 
 
 def test_how_far_reclaim_gets_below_a_queue() -> None:
@@ -84,12 +124,12 @@ def test_how_far_reclaim_gets_below_a_queue() -> None:
     fields = [{**queue(name, 1), "status": STATUS} for name in "ab"]
     for one, notes in zip(fields, aims, strict=True):
         one["metadata"] = {**one["metadata"], "annotations": notes}
-    ends, told = read_queues(queues(*fields))
+    told = read_queues(queues(*fields))[1]
 
-    assert [line.split("  ")[0] for line in as_text(ends).splitlines()] == [
+    assert [line.split("  ")[0] for line in shown(queues(*fields)).splitlines()] == [
         *("GPUS", "a (quota-only)", "b")
     ]
-    assert [it["reclaimGoal"] for it in as_json(ends)["queues"]] == ["quota-only", "fair-share"]
+    assert [it["reclaimGoal"] for it in listed(queues(*fields))] == ["quota-only", "fair-share"]
     assert len(told) == 1
     assert told[0].startswith("queue b: annotation trainer-kai.dev/reclaim-goal is 'half'")
 

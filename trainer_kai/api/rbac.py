@@ -1,0 +1,48 @@
+"""Roles and their bindings: who may use a queue. Of rules only what says that is read."""
+
+import msgspec
+
+from trainer_kai.api.meta import Meta
+
+__all__ = ["Role", "RoleBinding", "RoleRef", "Rule", "Subject"]
+
+
+class Rule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What may be done, to which objects; without names it is all of them."""
+
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A Role or a ClusterRole."""
+
+    metadata: Meta
+    rules: tuple[Rule, ...] = ()
+
+
+class RoleRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """The role that a binding gives; it never changes."""
+
+    api_group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class Subject(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """A user, a group, or an account of a namespace."""
+
+    kind: str = ""
+    api_group: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class RoleBinding(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """A RoleBinding or a ClusterRoleBinding."""
+
+    metadata: Meta
+    role_ref: RoleRef = RoleRef()
+    subjects: tuple[Subject, ...] = ()

@@ -1,0 +1,64 @@
+"""`trainer-kai queue create`: make a queue, closed until a namespace is let in."""
+
+from typing import Any, Final, NamedTuple
+
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ACCESS
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resources import QUEUES
+from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
+from trainer_kai.api.validate import queue_faults
+from trainer_kai.cli.queue.carry import Reader
+from trainer_kai.cli.queue.step import Plan, Step, stored
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.policy.access import Access, grant_command
+
+__all__ = ["New", "plan_create"]
+
+_FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+class New(NamedTuple):
+    """A queue as it is wished for."""
+
+    name: str
+    parent: str
+    gpu_quota: float
+    gpu_limit: float
+    weight: float
+    access: Access
+
+    def body(self) -> dict[str, Any]:
+        """Return the object."""
+        gpu = {"quota": self.gpu_quota, "limit": self.gpu_limit, "overQuotaWeight": self.weight}
+        spec: dict[str, Any] = {"resources": {"gpu": gpu, "cpu": _FREE, "memory": _FREE}}
+        if self.parent:
+            spec["parentQueue"] = self.parent
+        return {
+            "apiVersion": QUEUES.api_version,
+            "kind": QUEUES.kind,
+            "metadata": {"name": self.name, "annotations": {ACCESS: str(self.access)}},
+            "spec": spec,
+        }
+
+
+async def plan_create(reader: Reader, new: New) -> Plan:
+    """Return what is written to make a queue; raise for one that could not be used."""
+    body, path = new.body(), f"queue {new.name}"
+    faults = [*queue_faults(decode(Queue, encode(body)))]
+    # Pods name their queue by a label.
+    if fault := dns_subdomain_fault(new.name) or label_value_fault(new.name):
+        faults.append(FieldError("metadata.name", fault))
+    queues = await reader.queues()
+    if new.name in queues:
+        faults.append(FieldError(path, "exists already: `queue close` and `open` change access"))
+    if faults:
+        raise ConfigError(faults)
+    if new.parent:
+        stored(queues, new.parent)
+    step = Step(QUEUES, Key("", new.name), body, f"annotation {ACCESS} is {new.access}")
+    if new.access is Access.OPEN:
+        return Plan((step,), (f"every namespace may use queue {new.name}",))
+    allow = grant_command(new.name, "NAMESPACE")
+    return Plan((step,), (f"no namespace may use queue {new.name} yet: `{allow}` lets one",))
