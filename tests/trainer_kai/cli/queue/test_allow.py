@@ -168,11 +168,12 @@ async def test_what_makes_no_difference_is_told(store: Store) -> None:
         await plan_allow(store.reader, grant("team-a", ""))
 
 
-_CLOSE: Final = "does not say that it is closed: `trainer-kai queue close"
+_CLOSES: Final = "every namespace may use it; `trainer-kai queue close {} --from-usage` closes it"
+_UNSAID: Final = "queue team-b is not annotated: where queue_access.unannotated is open "
 NOTED: Final = {
     "team-a": (),
-    "open": (f"queue open {_CLOSE} open --from-usage` closes it",),
-    "team-b": (f"queue team-b {_CLOSE} team-b --from-usage` closes it",),
+    "open": (f"queue open is open, for queue open says so: {_CLOSES.format('open')}",),
+    "team-b": (f"{_UNSAID}{_CLOSES.format('team-b')}",),
     "research": ("queue research takes no pods: each queue below it needs a grant of its own",),
 }
 
