@@ -111,7 +111,7 @@ def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> No
 @pytest.mark.parametrize("budgets", ["best-effort", "always"])
 def test_it_ends_whatever_keeps_it(block: range, budgets: str) -> None:
     """What went although a budget or a pod that succeeded kept it does not come back for it."""
-    options = Options(cycles=10, disruption_budgets=budgets)
+    options = Options(cycles=10, disruption_budgets=budgets, kueue=True)
     for seed in block:
         cycles = simulate(kept_cluster(Random(seed)), options)["cycles"][7:]
         moves = [(cycle["evictions"], cycle["binds"]) for cycle in cycles]
