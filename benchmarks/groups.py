@@ -152,7 +152,7 @@ def _lists(*, is_assigned: bool) -> dict[str, bytes]:
         jobsets.append(jobset)
         jobs.append(_job(jobset))
         pods += [_pod(jobset, i, is_assigned=is_assigned) for i in range(_PODS_EACH)]
-    trainjobs = [_trainjob(jobsets[0])]
+    trainjobs = [_trainjob(it) for it in jobsets]
     lists = {
         "trainjobs": trainjobs,
         "jobsets": jobsets,
@@ -173,13 +173,14 @@ def _jobset(number: int) -> dict[str, Any]:
     metadata = obj["metadata"]
     metadata["name"] = f"job-{number}"
     metadata["uid"] = f"{number:08d}-0000-0000-0000-000000000000"
+    metadata["ownerReferences"][0]["name"] = metadata["name"]
     job = obj["spec"]["replicatedJobs"][0]["template"]["spec"]
     job["parallelism"] = job["completions"] = _PODS_EACH
     return obj
 
 
 def _trainjob(jobset: dict[str, Any]) -> dict[str, Any]:
-    """Return the one TrainJob that all of them name."""
+    """Return the TrainJob that a JobSet names."""
     meta = jobset["metadata"]
     (owner,) = meta["ownerReferences"]
     return {
