@@ -146,7 +146,7 @@ async def children_above_their_parent(clinic: Clinic) -> AsyncIterator[None]:
 @asynccontextmanager
 async def said_by_no_queue(clinic: Clinic) -> AsyncIterator[None]:
     """Let a queue be open because neither it nor its parent says who may use it."""
-    async with clinic.changed(QUEUES, "default-parent-queue", _without_annotations):
+    async with clinic.changed(QUEUES, "default-queue", _without_annotations):
         yield
 
 

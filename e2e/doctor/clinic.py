@@ -14,7 +14,7 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBSETS, LEASES, Obj, Resource
-from e2e.front.install import QUEUES, install
+from e2e.front.install import install
 from e2e.front.processes import (
     NAMESPACE,
     PODGROUPER,
@@ -25,7 +25,7 @@ from e2e.front.processes import (
     webhook_port,
 )
 from tests.support.tree import ROOT
-from trainer_kai.api.names import ACCESS, ADMITTED
+from trainer_kai.api.names import ADMITTED
 from trainer_kai.cli.doctor import trials
 
 __all__ = ["Clinic", "Told", "clinic_on"]
@@ -205,8 +205,6 @@ async def clinic_on(name: str, folder: Path) -> AsyncIterator[Clinic]:
     async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(1)
         await install(cluster, port=webhook_port(cluster))
-        said = {"metadata": {"annotations": {ACCESS: "open"}}}  # else it is worth a warning
-        await cluster.api.merge(QUEUES, None, "default-parent-queue", said)
         parts = [
             await stack.enter_async_context(running(cluster, part, folder))
             for part in (WEBHOOK, PODGROUPER, SCHEDULER)

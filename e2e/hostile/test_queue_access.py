@@ -1,7 +1,6 @@
 """Closed queues of two teams, and a tenant who tries each way that the role `edit` has into one."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
@@ -13,13 +12,11 @@ from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import QUEUE
-from e2e.front.person import grant_namespace
 from e2e.front.runtimes import make_runtime
 from e2e.hostile.conftest import TENANT, VICTIMS, Arena
 from e2e.scheduler.teams import bare
 from e2e.scheduler.test_permission import until_forbidden
 
-_ACCESS: Final = "trainer-kai.dev/access"
 _RED: Final = VICTIMS[0]
 _RUNTIME: Final = "torch-distributed"
 _COMMAND: Final = f"trainer-kai queue allow {_RED} -n {TENANT}"
@@ -29,16 +26,10 @@ _ALONE: Final = 8
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def closed(arena: Arena) -> AsyncIterator[Arena]:
-    """Return the chain with queues that are closed to all but their own namespaces."""
-    cluster = arena.house.cluster
-    for name in VICTIMS:
-        await grant_namespace(cluster, name, name)
-        await _annotate(arena, name, "closed")
+async def closed(arena: Arena) -> Arena:
+    """Return the chain once the webhook knows that the victims' queues are closed."""
     await _until_refused(arena)
-    yield arena
-    for name in VICTIMS:
-        await _annotate(arena, name, None)
+    return arena
 
 
 async def test_no_way_leads_a_tenant_into_a_closed_queue(closed: Arena) -> None:
@@ -96,11 +87,6 @@ def _is_told(state: State) -> bool:
     ]
     told = [it.get("status", {}).get("schedulingConditions") or [{}] for it in groups]
     return [_COMMAND in conditions[-1].get("message", "") for conditions in told] == [True]
-
-
-async def _annotate(arena: Arena, queue: str, access: str | None) -> None:
-    fields = {"metadata": {"annotations": {_ACCESS: access}}}
-    await arena.house.cluster.api.merge(QUEUES, None, queue, fields)
 
 
 async def _until_refused(arena: Arena) -> None:
