@@ -3,8 +3,10 @@
 import asyncio
 from typing import Final
 
+import pytest
+
 from e2e.cluster.api import ApiError
-from e2e.cluster.resources import JOBSETS, TRAINJOBS, Obj, Resource
+from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.trainjobs import Submission
 from e2e.front.ours import QUEUE
 from e2e.hostile.conftest import TENANT, VICTIMS, Arena
@@ -12,6 +14,8 @@ from e2e.scheduler.teams import Job, events_of, has_failed, on_nodes, submit
 
 _ELSEWHERE: Final = "kueue.x-k8s.io/multikueue"
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
+_GANG: Final = "trainer-kai.dev/gang"
+_STAYS: Final = r'labels\[trainer-kai.dev/gang\]: must stay "Main" while the pod is on node'
 _FOLLOWED_S: Final = 2.0  # until every process has seen a label
 
 
@@ -21,6 +25,8 @@ async def test_a_relabelled_jobset_gives_back(arena: Arena) -> None:
     await submit(cluster, TENANT, Job("keeper", TENANT, 16))
     await arena.seen.until(on_nodes("keeper", 16), "the tenant borrows all GPUs", 60)
     harder = {"kai.scheduler/preemptibility": "non-preemptible", "priorityClassName": "inference"}
+    with pytest.raises(ApiError, match=_STAYS):
+        await _hide(arena)
     await _relabel(arena, JOBSETS, "keeper", harder)
     await _relabel(arena, TRAINJOBS, "keeper", {**harder, _KUEUE: "mine"})
     await asyncio.sleep(_FOLLOWED_S)
@@ -44,6 +50,12 @@ async def test_a_jobset_that_trainer_did_not_build_gives_back(arena: Arena) -> N
 
     await arena.claim(*VICTIMS)
     await arena.unharmed(*VICTIMS)
+
+
+async def _hide(arena: Arena) -> None:
+    """Take the label from pods by which the podgrouper follows them."""
+    for key in [it for it in arena.seen.state if it.resource == PODS and it.namespace == TENANT]:
+        await _relabel(arena, PODS, key.name, {_GANG: None})
 
 
 async def _relabel(arena: Arena, resource: Resource, name: str, labels: Obj) -> None:

@@ -209,7 +209,7 @@ def test_the_policy_selects_as_the_webhook_does() -> None:
     assert wanted in filled["applyConfiguration"]["expression"]
 
 
-# policy -> the annotations of ours that it keeps, and the accounts that it names
+# policy -> the annotations and labels of ours that it keeps, and the accounts that it names
 KEPT: Final = {
     "trainer-kai-jobsets": ({names.ADMITTED}, set()),
     "trainer-kai-trainjobs": ({names.EVICTED_BY}, {"scheduler"}),
@@ -217,7 +217,7 @@ KEPT: Final = {
         {names.ANTICIPATED, names.RESERVED, names.EVICTED_BY},
         {"scheduler", "podgrouper"},
     ),
-    "trainer-kai-pods": (set(), {"scheduler", "podgrouper"}),
+    "trainer-kai-pods": ({names.GANG}, {"scheduler", "podgrouper"}),
 }
 _KAIS: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
 _FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
