@@ -15,11 +15,12 @@ from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
-from e2e.front.install import PODGROUPS, apply
+from e2e.front.install import PODGROUPS, QUEUES, apply
 from e2e.front.ours import GROUP, QUEUE, groups_in, pods_in
+from e2e.front.queues import queue
 from e2e.front.runtimes import make_runtime
 from e2e.scheduler.conftest import House, house_on, room_in
-from e2e.scheduler.teams import bare, make_queue
+from e2e.scheduler.teams import bare
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -51,9 +52,11 @@ async def gated(
     settings = {"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": "closed"}  # no webhook refuses then
     folder = tmp_path_factory.mktemp("gated")
     async with house_on("test-gated", folder, 2, settings=settings) as house:
-        await make_queue(house.cluster, "closed", 8)
-        for queue in ("closed", "default-queue"):
-            await apply(house.cluster, _role(queue))
+        unsaid = queue("closed", 8)
+        del unsaid["metadata"]["annotations"]
+        await house.cluster.api.request("POST", QUEUES.path(), unsaid)
+        for name in ("closed", "default-queue"):
+            await apply(house.cluster, _role(name))
         await apply(house.cluster, _binding("default-queue", "", "system:serviceaccounts"))
         yield house
         if failed(request.config):
