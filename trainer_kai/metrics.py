@@ -190,6 +190,20 @@ class Metrics:
         "or failed.",
         "outcome",
     )
+    admission_kept_bytes = Metric(
+        Gauge,
+        "admission_kept_bytes",
+        "Memory for what admission keeps of objects, by kind: trainjobs, runtimes, and texts (of "
+        "runtimes, which only lint reads).",
+        "kind",
+    )
+    admission_left_out = Metric(
+        Gauge,
+        "admission_left_out",
+        "Objects that are not kept, because they are too large or their namespace has too many: "
+        "TrainJobs and runtimes are read when a review needs them.",
+        "kind",
+    )
     admission_permissions = Metric(
         Counter,
         "admission_permissions_total",

@@ -298,6 +298,9 @@ class Tls(_Model):
     key_file: str = ""
     """Source `files`: the key of the certificate in PEM, without a password."""
 
+    client_ca_file: str = ""
+    """The authorities, in PEM, of the clients that are answered; empty to answer every client."""
+
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> "Tls":
         """See that a rotation is over before what it replaces ends, and that files are named."""

@@ -1,8 +1,10 @@
 """The webhook as a process: `python -m webhook`. Every replica answers; nobody leads."""
 
+import asyncio
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -20,6 +22,7 @@ from trainer_kai.kube.request import Target
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.standard import Basis, run_process
 from trainer_kai.kube.watch import Watch
+from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Tls, WebhookSettings
 from webhook.app import Desk, Server, Way, reader
@@ -28,6 +31,7 @@ from webhook.cache import CLUSTER_RUNTIMES, NAMESPACES, RUNTIMES, TRAINJOBS, Cac
 from webhook.given import CertManager, Files
 from webhook.judge import Judge, Strictness, elsewhere
 from webhook.keeper import Keeper, Source
+from webhook.kept import Kept
 from webhook.linted import Strength
 from webhook.queuetree import QueueTree
 from webhook.rotate import SelfManaged
@@ -36,6 +40,10 @@ from webhook.stored import Stored
 __all__ = ["follow", "keeper_of", "webhook"]
 
 T = TypeVar("T", bound=Object)
+
+_PAGE: Final = 50  # runtimes: each may have 1.5 MB, and one page is read at a time
+
+_LIVE_READS: Final = 16  # objects of 1.5 MB at a time
 
 
 class _Follower(NamedTuple):
@@ -135,8 +143,9 @@ async def read_anew(
         for resource in (RUNTIMES, CLUSTER_RUNTIMES):
             cache.hear_of_runtimes()
             try:
-                for runtime in await client.list(Target(resource)):
-                    cache.put_unheard(runtime)
+                async for page in client.pages(Target(resource), limit=_PAGE):
+                    for runtime in page.items:
+                        cache.put_unheard(runtime)
             except ApiError as error:
                 log.warning("runtimes not read", resource=str(resource), error=str(error))
 
@@ -146,6 +155,7 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     client, clock, log, health = basis.client, basis.clock, basis.log, basis.health
     cache = Cache()
     follow(run, client, cache, basis.seen, health)
+    _measure(cache, basis.metrics)
     every_s = settings.server.runtimes_s
     run.start("read runtimes anew", lambda: read_anew(client, cache, every_s, log))
     keeper = keeper_of(basis, settings.tls)
@@ -153,17 +163,33 @@ async def webhook(run: Runner, basis: Basis, settings: WebhookSettings) -> None:
     health.needs("certificate trusted", keeper.not_trusted)
     health.needs("certificate valid", keeper.not_valid)
     await keeper.begin()
+    turns = asyncio.Semaphore(_LIVE_READS)
     rules = Rules(
         settings.mode, settings.scheduler_name, settings.default_queue, kueue=settings.kueue
     )
-    desk = Desk(cache, rules, reader(client), clock, basis.metrics, log)
+    desk = Desk(cache, rules, reader(client, turns), clock, basis.metrics, log)
     strictness = _strictness(settings, rules)
-    judge = Judge(cache, strictness, elsewhere(client), clock, basis.metrics, log)
+    judge = Judge(cache, strictness, elsewhere(client, turns), clock, basis.metrics, log)
     desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
     shown = keeper.shown.context
     await run.enter("server", Server(desk, settings.server, shown, clock, health.stopping))
     log.info("reviews are answered", address=settings.server.address, port=settings.server.port)
     run.start("keep the certificate", keeper.run)
+
+
+def _measure(cache: Cache, metrics: Metrics) -> None:
+    kept, left_out = metrics.admission_kept_bytes, metrics.admission_left_out
+    for kind, store in cache.stores.items():
+        kept.labels(kind).set_function(partial(_held_bytes, store))
+        left_out.labels(kind).set_function(partial(_left_out, store))
+
+
+def _held_bytes(store: Kept[Any]) -> float:
+    return store.held_bytes
+
+
+def _left_out(store: Kept[Any]) -> float:
+    return store.left_out
 
 
 def _strictness(settings: WebhookSettings, rules: Rules) -> Strictness:

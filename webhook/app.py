@@ -9,7 +9,7 @@ they are, and so do pods, and JobSets that exist.
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
@@ -18,23 +18,24 @@ from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import Client, Patience
-from trainer_kai.kube.errors import ApiError, NotFound
+from trainer_kai.kube.errors import ApiError, NotFound, Unavailable
+from trainer_kai.kube.errors import Refusal as Refused
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.groups import Rules
 from trainer_kai.settings import Server as Place
 from webhook.cache import TRAINJOBS, Cache, TrainJob, kept
+from webhook.connections import LONGEST_BODY, Connections, Line, Step
 from webhook.mutate_jobset import Facts, Reviewed, mutate_jobset, read_jobset
 from webhook.mutate_pod import mutate_pod
 from webhook.review import Answer, Malformed, Refusal, Request, answer_bytes, read_review
 
-__all__ = ["LONGEST_BODY", "Decide", "Desk", "ReadTrainJob", "Reply", "Server", "Way", "reader"]
+__all__ = ["Decide", "Desk", "ReadTrainJob", "Reply", "Server", "Way", "reader"]
 
 Decide: TypeAlias = Callable[[Request], Awaitable[Answer]]
 ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJob | None]]  # None: there is none
 
-LONGEST_BODY: Final = 16 << 20
 _READING: Final = Patience(timeout_s=1.5, total_s=2.0)  # the API server waits for 5 s
-_GRACE_S: Final = 3.0  # for answers that are under way when the server stops
+_LONGEST_S: Final = 3.5  # with the wait for its turn
 _LATER: Final = 503
 
 
@@ -46,15 +47,19 @@ class Reply(NamedTuple):
     content_type: str = "application/json"
 
 
-def reader(client: Client) -> ReadTrainJob:
-    """Return what reads a TrainJob in bounded time."""
+def reader(client: Client, turns: asyncio.Semaphore) -> ReadTrainJob:
+    """Return what reads a TrainJob in bounded time, when it has its turn."""
     patient = client.with_patience(_READING)
 
     async def read(key: Key) -> TrainJob | None:
         try:
-            return kept(await patient.get(TRAINJOBS, key))
+            async with asyncio.timeout(_LONGEST_S), turns:
+                return kept(await patient.get(TRAINJOBS, key))
         except NotFound:
             return None
+        except TimeoutError as error:
+            message = f"no answer within {_LONGEST_S:g} s"
+            raise Unavailable(Refused(f"read {key}", 0, "", message)) from error
 
     return read
 
@@ -199,33 +204,21 @@ class Server:
         self.port = 0  # where it listens, once started
         self._desk = desk
         self._place = place
-        self._tls = tls
         self._clock = clock
         self._stopping = stopping
         self._is_draining = False
-        self._runner: web.ServerRunner | None = None
+        self._connections: Final = Connections(self._handle, tls, place.read_s)
 
     async def __aenter__(self) -> Self:
         address, port = self._place.address, self._place.port
         if not (address or port):  # each family would get a port of its own
             raise ConfigError([FieldError("server.port", "0 needs an address to listen on")])
-        server = web.Server(
-            self._handle,
-            request_factory=_request,
-            access_log=None,
-            auto_decompress=False,
-            lingering_time=1.0,
-        )
-        runner = web.ServerRunner(server, shutdown_timeout=_GRACE_S)
-        await runner.setup()
         try:
-            await web.TCPSite(runner, address or None, port, ssl_context=self._tls).start()
+            self.port = self._connections.listen(address, port)
         except OSError as error:
             where = f"{address or 'every interface'}, port {port}"
             fault = FieldError("server", f"cannot listen on {where}: {error.strerror or error}")
             raise ConfigError([fault]) from error
-        self.port = runner.addresses[0][1]
-        self._runner = runner
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -233,19 +226,26 @@ class Server:
         self._is_draining = True
         self._stopping()
         await self._clock.sleep(self._place.drain_s)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._connections.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        reply = await self._reply(request)
+        line = request.protocol
+        assert isinstance(line, Line)
+        try:
+            reply = await self._reply(request, line)
+        finally:
+            self._connections.room.give_back(line)
+            self._connections.rest(line)
         response = web.Response(
             body=reply.body, status=reply.status, content_type=reply.content_type
         )
+        if reply.status == _LATER:
+            response.headers["Retry-After"] = "1"
         if self._is_draining:
             response.force_close()  # whoever comes again finds somebody else
         return response
 
-    async def _reply(self, request: web.BaseRequest) -> Reply:
+    async def _reply(self, request: web.BaseRequest, line: Line) -> Reply:
         if not self._desk.knows(request.path):
             return _said(404, f"reviews are answered at {', '.join(self._desk.paths)}")
         if request.method != "POST":
@@ -253,7 +253,13 @@ class Server:
         if (request.content_length or 0) > LONGEST_BODY:
             return _said(413, f"a review has at most {LONGEST_BODY} bytes")
         try:
-            async with asyncio.timeout(self._place.read_s):
+            room, length = self._connections.room, request.content_length
+            await room.take(line, length, self._place.read_s)
+        except TimeoutError:
+            return _said(_LATER, "too many reviews are under way; try again")
+        try:
+            is_there = request.content.is_eof()
+            async with asyncio.timeout(None if is_there else self._place.read_s):
                 body = await request.read()
         except TimeoutError:
             return _said(408, f"the body did not arrive within {self._place.read_s:g} s")
@@ -261,16 +267,9 @@ class Server:
             return _said(413, f"a review has at most {LONGEST_BODY} bytes")
         except (web.RequestPayloadError, ConnectionError, ValueError):
             return _said(400, "the body cannot be read")
+        line.step = Step.ANSWERING
         return await self._desk.answer(request.path, body)
 
 
 def _said(status: int, message: str) -> Reply:
     return Reply(status, message.encode(), "text/plain")
-
-
-def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    """Make a request whose body may be as long as a review is."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(
-        message, payload, protocol, writer, task, loop, client_max_size=LONGEST_BODY
-    )

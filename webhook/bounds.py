@@ -1,7 +1,8 @@
 """What lint knows of the cluster, kept by watches: nodes, queues, classes, topologies, runtimes.
 
-Of a runtime the text is kept, and read when a TrainJob names it: whoever writes a large one shall
-cost others neither time nor memory. Of a kind that was not listed as a whole nothing is known.
+Of a runtime the text is kept, and read when a TrainJob names it, so that a large one costs others
+neither time nor memory; what does not fit is left out, and lint does not look at its TrainJobs.
+Of a kind that was not listed as a whole nothing is known.
 """
 
 from typing import Final
@@ -19,10 +20,13 @@ from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIE
 from trainer_kai.api.runtime import Runtime, RuntimeSpec
 from trainer_kai.api.topology import Topology, TopologySpec
 from trainer_kai.policy.lint import Bounds, Nodes
+from webhook.kept import Kept
 
 __all__ = ["CLUSTER_RUNTIME_TEXTS", "LONGEST_TEXT", "RUNTIME_TEXTS", "RuntimeText", "Surroundings"]
 
 LONGEST_TEXT: Final = 256 * 1024  # bytes of a runtime or a TrainJob that are looked at
+_TEXTS_BYTES: Final = 64 << 20  # thousands as they are shipped, of 5 to 20 KB
+_ENTRY_BYTES: Final = 500
 
 
 class RuntimeText(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +57,8 @@ class Surroundings:
         self._queues: Final[dict[str, QueueSpec]] = {}
         self._priorities: Final[dict[str, PriorityClass]] = {}
         self._topologies: Final[dict[str, TopologySpec]] = {}
-        self._runtimes: Final[dict[Key, bytes]] = {}
+        self.texts: Final = Kept[bytes](_TEXTS_BYTES, LONGEST_TEXT + _ENTRY_BYTES)
+        """The specs of runtimes."""
         self._listed: Final[set[str]] = set()
 
     def put_node(self, node: Node) -> None:
@@ -93,16 +98,13 @@ class Surroundings:
         self._topologies.pop(key.name, None)
 
     def put_runtime(self, runtime: RuntimeText) -> None:
-        """Take the text of a runtime as it is now, unless it is too long."""
+        """Take the text of a runtime as it is now."""
         text = bytes(runtime.spec)
-        if len(text) <= LONGEST_TEXT:
-            self._runtimes[runtime.metadata.key] = text
-        else:
-            self.drop_runtime(runtime.metadata.key)
+        self.texts.put(runtime.metadata.key, text, len(text) + _ENTRY_BYTES)
 
     def drop_runtime(self, key: Key) -> None:
         """Forget a runtime."""
-        self._runtimes.pop(key, None)
+        self.texts.drop(key)
 
     def all_listed(self, plural: str) -> None:
         """Be told that all of a kind are known."""
@@ -110,7 +112,7 @@ class Surroundings:
 
     def runtime(self, key: Key) -> Runtime | None:
         """Return a runtime, unless it is not known or cannot be read."""
-        text = self._runtimes.get(key)
+        text = self.texts.get(key)
         if text is None:
             return None
         try:

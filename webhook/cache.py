@@ -1,11 +1,13 @@
 """What admission remembers of the cluster, kept by watches: never asked while somebody waits.
 
-Of each object only what a rule reads is kept. A cache may be behind; who must know for sure
-compares the uid, or has the object read.
+Of each object only what a rule reads is kept, and of all of them as much as fits into a process of
+512 MiB beside everything else. What is left out counts as not known, and is read when a review
+needs it; only the queue that a runtime names is always known. A cache may be behind; a rule that
+must know for sure compares the uid, or has the object read.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +19,7 @@ from trainer_kai.api.runtime import PodGroupPolicy
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.policy.carried import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from webhook.bounds import Surroundings
+from webhook.kept import Kept, text_bytes
 from webhook.queuetree import QueueTree
 from webhook.shape import Runtime, SlimTemplate, runtime_of
 
@@ -35,6 +38,14 @@ __all__ = [
     "kept_runtime",
     "runtime_key",
 ]
+
+
+_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
+_RUNTIMES_BYTES: Final = 32 << 20  # some hundred with 64 replicatedJobs each, or thousands with two
+_TRAINJOB_BYTES: Final = 16 << 10  # of one: names, and durations
+_RUNTIME_BYTES: Final = 128 << 10
+_OBJECT_BYTES: Final = 1_200  # of an entry without its texts, measured; of a replicatedJob, too
+_QUEUE_CHARACTERS: Final = 64  # of which no label value has so many: a longer name is refused alike
 
 
 class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -95,28 +106,31 @@ class Cache:
     def __init__(self) -> None:
         self.queues = QueueTree()
         self.around = Surroundings()
-        self._trainjobs: dict[Key, TrainJob] = {}
-        self._runtimes: dict[Key, Runtime] = {}
+        self._trainjobs: Final = Kept[TrainJob](_TRAINJOBS_BYTES, _TRAINJOB_BYTES)
+        self._runtimes: Final = Kept[Runtime](_RUNTIMES_BYTES, _RUNTIME_BYTES)
+        self._runtime_queues: dict[Key, str] = {}
         self._heard: set[Key] = set()  # runtimes that were followed since a list was begun
         self._namespaces: dict[str, str] = {}
 
     def put_trainjob(self, found: SlimTrainJob) -> None:
         """Take a TrainJob as it is now."""
-        self._trainjobs[found.metadata.key] = kept(found)
+        job = kept(found)
+        self._trainjobs.put(found.metadata.key, job, _bytes_of_trainjob(job))
 
     def drop_trainjob(self, key: Key) -> None:
         """Forget a TrainJob."""
-        self._trainjobs.pop(key, None)
+        self._trainjobs.drop(key)
 
     def put_runtime(self, found: SlimRuntime) -> None:
-        """Take a runtime of either kind as it is now."""
+        """Take a runtime as it is now."""
         self._heard.add(found.metadata.key)
-        self._runtimes[found.metadata.key] = kept_runtime(found)
+        self._put_runtime(found)
 
     def drop_runtime(self, key: Key) -> None:
         """Forget a runtime."""
         self._heard.add(key)
-        self._runtimes.pop(key, None)
+        self._runtimes.drop(key)
+        self._runtime_queues.pop(key, None)
 
     def hear_of_runtimes(self) -> None:
         """Begin to note which runtimes are followed: of those a list knows nothing newer."""
@@ -125,7 +139,7 @@ class Cache:
     def put_unheard(self, found: SlimRuntime) -> None:
         """Take a runtime from a list, unless it changed or went since that was begun."""
         if found.metadata.key not in self._heard:
-            self._runtimes[found.metadata.key] = kept_runtime(found)
+            self._put_runtime(found)
 
     def put_namespace(self, meta: Meta) -> None:
         """Take a namespace as it is now."""
@@ -139,25 +153,38 @@ class Cache:
         self._namespaces.pop(name, None)
 
     def trainjob(self, key: Key) -> TrainJob | None:
-        """Return what is known of a TrainJob."""
+        """Return what is known of a TrainJob; None also for one that is left out."""
         return self._trainjobs.get(key)
 
     def runtime(self, key: Key) -> Runtime | None:
-        """Return what is known of a runtime."""
+        """Return what is known of a runtime; None also for one that is left out."""
         return self._runtimes.get(key)
 
     def runtime_queue(self, key: Key) -> str:
         """Return the queue that a runtime names by its own field; "" for none."""
-        found = self._runtimes.get(key)
-        return found.queue if found else ""
+        return self._runtime_queues.get(key, "")
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Return the labels of a namespace that a rule reads."""
         queue = self._namespaces.get(name)
         return {QUEUE: queue} if queue else {}
 
-    def __len__(self) -> int:
-        return len(self._trainjobs)
+    @property
+    def stores(self) -> Mapping[str, Kept[Any]]:
+        """Return what is kept of each kind, and how much that takes."""
+        return {
+            "trainjobs": self._trainjobs,
+            "runtimes": self._runtimes,
+            "texts": self.around.texts,
+        }
+
+    def _put_runtime(self, found: SlimRuntime) -> None:
+        key, runtime = found.metadata.key, kept_runtime(found)
+        self._runtimes.put(key, runtime, _bytes_of_runtime(runtime))
+        if runtime.queue:
+            self._runtime_queues[key] = runtime.queue[:_QUEUE_CHARACTERS]
+        else:
+            self._runtime_queues.pop(key, None)
 
 
 def kept_runtime(found: SlimRuntime) -> Runtime:
@@ -179,6 +206,22 @@ def kept(found: SlimTrainJob) -> TrainJob:
         annotations=_of(meta.annotations, CARRIED_ANNOTATIONS),
         runtime=runtime_key(found.spec.runtime_ref, meta.namespace),
     )
+
+
+def _bytes_of_trainjob(job: TrainJob) -> int:
+    texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
+    return _OBJECT_BYTES + text_bytes(texts)
+
+
+def _bytes_of_runtime(runtime: Runtime) -> int:
+    """Return how much a runtime takes, of which names of labels and annotations are ours."""
+    metas = [runtime.jobset]
+    for job in runtime.jobs:
+        metas += job.template.metadata, job.template.spec.template.metadata
+    texts = [text for it in metas for text in (*it.labels.values(), *it.annotations.values())]
+    for job in runtime.jobs:
+        texts += job.name, job.template.spec.template.spec.scheduler_name
+    return _OBJECT_BYTES * (1 + len(runtime.jobs)) + text_bytes((runtime.queue, *texts))
 
 
 def _of(given: Mapping[str, str], names: Iterable[str]) -> Mapping[str, str]:

@@ -71,14 +71,15 @@ class Elsewhere(NamedTuple):
     has_queue: IsThere
 
 
-def elsewhere(client: Client) -> Elsewhere:
-    """Return what asks the API server in bounded time."""
+def elsewhere(client: Client, turns: asyncio.Semaphore) -> Elsewhere:
+    """Return what asks the API server in bounded time; a runtime, which may be large, in turn."""
     patient = client.with_patience(_READING)
 
     async def runtime(key: Key) -> Runtime | None:
         resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
         named = Selection(fields=f"metadata.name={key.name}")  # we may list them in any case
-        found = await patient.list(Target(resource, key.namespace, selection=named))
+        async with turns:
+            found = await patient.list(Target(resource, key.namespace, selection=named))
         return kept_runtime(found[0]) if found else None
 
     async def has_queue(name: str) -> bool:

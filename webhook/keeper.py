@@ -5,9 +5,11 @@ webhook configuration trusts it, or when there is nothing better to show.
 """
 
 import random
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -74,6 +76,7 @@ class Keeper:
         self._metrics = metrics
         self._log = log
         self._trouble = "not yet"
+        self._clients = ""  # the authorities of clients, as they were read last
         self._trusted = _Trusted("not yet")
         self._told = ""
         self._valid = Valid()
@@ -117,10 +120,12 @@ class Keeper:
         """Look at everything once; say whether to do so again soon."""
         asked, blind = await self._read_configurations()
         offer = await self._read_source(asked)
-        waits = self._consider(offer.pair, asked)
+        fault = self._read_clients()
+        knows_clients = bool(self._clients) or not fault
+        waits = knows_clients and self._consider(offer.pair, asked)
         self._trusted = self._judge(asked, blind)
         self._measure(asked)
-        self._tell(offer.trouble)
+        self._tell(fault or offer.trouble)
         return offer.again or waits or bool(self._trusted.why_not)
 
     async def _read_configurations(self) -> tuple[list[Asked] | None, str]:
@@ -139,6 +144,25 @@ class Keeper:
             raise
         except ApiError as error:
             return Offer(None, str(error))
+
+    def _read_clients(self) -> str:
+        """Let only those in whom a file names, if one is set; say what is wrong with it.
+
+        Until it was read once nothing is shown, and later what was read last holds.
+        """
+        path = self._settings.client_ca_file
+        if not path:
+            return ""
+        try:
+            authorities = Path(path).read_text(encoding="ascii")
+            if authorities != self._clients:
+                self.shown.ask_clients(authorities)
+                self._clients = authorities
+        except (ssl.SSLError, ValueError):
+            return f"tls.client_ca_file: {path} has no certificate in PEM"
+        except OSError as error:
+            return f"tls.client_ca_file: {path} cannot be read: {error.strerror}"
+        return ""
 
     def _consider(self, pair: Pair | None, asked: list[Asked] | None) -> bool:
         """Show a new certificate, if it is time to; say whether it waits to be trusted."""

@@ -43,12 +43,13 @@ from webhook.refusals import (
     refuse_size,
 )
 from webhook.restore import has_lost, keep_claims, pod_template, put_back
-from webhook.review import UNTOUCHED, Answer, Request, unreadable
+from webhook.review import UNTOUCHED, Answer, Refusal, Request, size_fault, unreadable
 
 __all__ = ["Facts", "Reviewed", "mutate_jobset", "read_jobset"]
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
+_INVALID: Final = 422
 _LABELS: Final[Steps] = ("metadata", "labels")
 _ANNOTATIONS: Final[Steps] = ("metadata", "annotations")
 _TRUE: Final = "true"
@@ -79,6 +80,9 @@ def read_jobset(request: Request, rules: Rules) -> Reviewed | Answer:
     if not _is_asked(request):
         return UNTOUCHED
     try:
+        too_large = size_fault(request.object) or size_fault(request.old_object)
+        if too_large:
+            return _unread(request, too_large)
         jobset = decode(JobSet, request.object)
         tree = decode(dict, request.object)
     except DecodeError as error:
@@ -164,6 +168,16 @@ def _is_foreign(request: Request) -> bool:
     except DecodeError:
         return False
     return _trainjob_of(meta) is None and ADMITTED not in meta.annotations
+
+
+def _unread(request: Request, fault: str) -> Answer:
+    """Answer for a JobSet that is too large to be read: one that exists stays as it is."""
+    if request.operation != _CREATE:
+        return UNTOUCHED
+    meta = decode(PartialObject, request.object).metadata
+    if _trainjob_of(meta) is None:
+        return _not_ours({"metadata": {"annotations": dict(meta.annotations)}})
+    return Answer(refusal=Refusal(_INVALID, f"the JobSet {fault}"))
 
 
 def _not_ours(tree: Any) -> Answer:

@@ -6,6 +6,7 @@ whether that user may `use` it in this namespace, so that a RoleBinding there ca
 alone; and of every closed queue whether the namespace may, as the scheduler will ask again.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -63,22 +64,28 @@ class Answers:
     """What was answered lately, as much as there is room for: a yes for longer than a no."""
 
     def __init__(self) -> None:
-        self._until: OrderedDict[Wish, tuple[bool, float]] = OrderedDict()
+        self._until: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
 
     def recall(self, wish: Wish, now_s: float) -> bool | None:
         """Return an answer that still holds."""
-        is_allowed, until_s = self._until.get(wish, (False, 0.0))
+        is_allowed, until_s = self._until.get(_digest(wish), (False, 0.0))
         return is_allowed if now_s < until_s else None
 
     def keep(self, wish: Wish, now_s: float, *, is_allowed: bool) -> None:
         """Take an answer; the oldest one makes room."""
-        self._until.pop(wish, None)
-        self._until[wish] = (is_allowed, now_s + (_YES_S if is_allowed else _NO_S))
+        key = _digest(wish)
+        self._until.pop(key, None)
+        self._until[key] = (is_allowed, now_s + (_YES_S if is_allowed else _NO_S))
         if len(self._until) > _MOST:
             self._until.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._until)
+
+
+def _digest(wish: Wish) -> bytes:
+    """Return what tells a wish from others; itself it may be as long as its user has groups."""
+    return hashlib.sha256(msgspec.json.encode(wish)).digest()
 
 
 def forbidden(refused: Sequence[Wish], said: Said, path: str) -> FieldError:

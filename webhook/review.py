@@ -23,6 +23,7 @@ __all__ = [
     "Request",
     "answer_bytes",
     "read_review",
+    "size_fault",
     "unreadable",
 ]
 
@@ -32,6 +33,10 @@ _NOTHING: Final = msgspec.Raw(b"null")
 _WARNINGS: Final = 16  # the API server drops what is more than 4 KiB of them
 _WARNING_CHARACTERS: Final = 256
 _MESSAGE_CHARACTERS: Final = 2048
+_MOST_PARTS: Final = 50_000  # objects and lists; one of 64 replicatedJobs has some 20,000
+_MOST_QUOTES: Final = 250_000
+_LEAST_BYTES: Final = 3 * _MOST_PARTS  # of a text with so many parts
+_MOST_USER_BYTES: Final = 256 << 10
 _REASONS: Final = {
     400: "BadRequest",
     403: "Forbidden",
@@ -113,7 +118,23 @@ def read_review(body: bytes) -> Request | Malformed:
         return Malformed("request: is missing")
     if not review.request.uid:
         return Malformed("request.uid: must not be empty")
+    if memoryview(review.request.user_info).nbytes > _MOST_USER_BYTES:
+        return Malformed(f"request.userInfo: has more than {_MOST_USER_BYTES} bytes")
     return review.request
+
+
+def size_fault(text: msgspec.Raw) -> str:
+    """Say why an object is not read: in memory its parts may take forty times their text."""
+    if memoryview(text).nbytes < _LEAST_BYTES:
+        return ""
+    data = bytes(text)
+    parts, quotes = data.count(b"{") + data.count(b"["), data.count(b'"')
+    if parts <= _MOST_PARTS and quotes <= _MOST_QUOTES:
+        return ""
+    return (
+        f"has {parts} objects and lists and {quotes // 2} texts: at most {_MOST_PARTS} and "
+        f"{_MOST_QUOTES // 2} are read"
+    )
 
 
 def unreadable(error: DecodeError) -> Answer:

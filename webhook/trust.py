@@ -55,20 +55,34 @@ class Shown:
         """What to listen with; without a certificate it refuses everybody."""
         self.pair: Pair | None = None
         self._newest = self.context
+        self._clients = ""
         self.context.sni_callback = self._exchange
 
     def show(self, pair: Pair) -> None:
         """Show this one from now on; one that cannot be shown raises `ssl.SSLError`."""
-        self._newest = server_context(pair)
+        self._newest = server_context(pair, self._clients)
         self.pair = pair
+
+    def ask_clients(self, authorities: str) -> None:
+        """Let only clients in, from now on, with a certificate signed by one of these, in PEM.
+
+        `ssl.SSLError` or `ValueError` says that there are none; then nothing changes.
+        """
+        _ask_clients(_empty(), authorities)
+        _ask_clients(self.context, authorities)  # whether to ask is read here, whom to trust there
+        self._clients = authorities
+        if self.pair is not None:
+            self.show(self.pair)
 
     def _exchange(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
         connection.context = self._newest
 
 
-def server_context(pair: Pair) -> ssl.SSLContext:
-    """Return what a server shows; `ssl.SSLError` says that it cannot."""
+def server_context(pair: Pair, clients: str = "") -> ssl.SSLContext:
+    """Return what a server shows, and whom it lets in; `ssl.SSLError` says that it cannot."""
     context = _empty()
+    if clients:
+        _ask_clients(context, clients)
     file = os.memfd_create("tls")  # OpenSSL reads files only; this one is in memory, and ours alone
     try:
         os.write(file, pair.key + b"\n" + pair.certificate)
@@ -166,3 +180,10 @@ def _empty() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def _ask_clients(context: ssl.SSLContext, authorities: str) -> None:
+    context.load_verify_locations(cadata=authorities)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.num_tickets = 0  # each connection shows its certificate, also after these were replaced
+    context.options |= ssl.OP_NO_TICKET

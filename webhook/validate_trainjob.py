@@ -31,7 +31,7 @@ from webhook.cache import runtime_key
 from webhook.queuetree import QueueTree
 from webhook.refusals import asks_for_us, other_schedulers, refuse_both, refuse_exclusive
 from webhook.resolved import RUNTIME, Resolved, Wanted, resolve
-from webhook.review import UNTOUCHED, Answer, Request, unreadable
+from webhook.review import UNTOUCHED, Answer, Refusal, Request, size_fault, unreadable
 from webhook.shape import (
     PATCHES,
     Patch,
@@ -46,6 +46,7 @@ __all__ = ["Judged", "Known", "Submitted", "judge_trainjob", "read_trainjob"]
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
+_INVALID: Final = 422
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -138,6 +139,11 @@ def read_trainjob(request: Request) -> Submitted | Answer:
     is_trainjob = (kind.group, kind.kind) == (TRAINJOBS.group, TRAINJOBS.kind)
     if not is_trainjob or request.operation not in {_CREATE, _UPDATE} or request.sub_resource:
         return UNTOUCHED
+    too_large = size_fault(request.object)
+    if too_large:  # what grew so large before we looked stays as it is
+        if request.operation == _UPDATE and size_fault(request.old_object):
+            return UNTOUCHED
+        return Answer(refusal=Refusal(_INVALID, f"the TrainJob {too_large}"))
     old = _old(request)
     try:
         job = decode(_TrainJob, request.object)

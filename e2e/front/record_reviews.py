@@ -67,8 +67,17 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
     clock = SystemClock()
     async with client_of(cluster.kubeconfig) as client:
         log = logger(__name__)
-        desk = _Recorder(Cache(), _RULES, reader(client), clock, Metrics(), log)
-        judge = Judge(Cache(), Strictness(_RULES), elsewhere(client), clock, Metrics(), log)
+        desk = _Recorder(
+            Cache(), _RULES, reader(client, asyncio.Semaphore(1)), clock, Metrics(), log
+        )
+        judge = Judge(
+            Cache(),
+            Strictness(_RULES),
+            elsewhere(client, asyncio.Semaphore(1)),
+            clock,
+            Metrics(),
+            log,
+        )
         desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
         desk.bodies = {}
         place = Place(address="127.0.0.1", port=port, drain_s=0)

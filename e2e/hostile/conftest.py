@@ -15,17 +15,18 @@ from e2e.cluster.resources import JOBS, JOBSETS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import Timeline
 from e2e.conftest import failed, make_namespace
 from e2e.front.install import CLUSTER_ROLES, PODGROUPS, apply
+from e2e.front.processes import OurProcess
 from e2e.scheduler.conftest import House, house_on
 from e2e.scheduler.teams import FOLLOWED, Job, make_queue, on_nodes, submit, suspensions
 
-__all__ = ["MOST_GRACE_S", "TENANT", "VICTIMS", "Arena"]
+__all__ = ["MOST_GRACE_S", "MOST_MIB", "TENANT", "VICTIMS", "Arena", "peak_mib"]
 
 TENANT: Final = "tenant"
 VICTIMS: Final = ("red", "blue")
 _NODES: Final = 2
 _GPUS: Final = 8
 _EMPTY_S: Final = 30.0
-_MOST_MIB: Final = 512
+MOST_MIB: Final = 512
 MOST_GRACE_S: Final = 5  # that a pod may take to end
 _SETTINGS: Final = {"TRAINER_KAI_MAX_TERMINATION_GRACE_S": str(MOST_GRACE_S)}
 # What an administrator adds to the role `edit`, so that users of a namespace can train.
@@ -64,13 +65,13 @@ class Arena(NamedTuple):
         for name in names:
             assert on_nodes(f"{name}-job", _GPUS)(self.seen.state), f"{name} does not run"
             assert suspensions(self.seen.history(), f"{name}-job") == 0
-        assert _peak_mib(self.house) < _MOST_MIB
+        assert peak_mib(self.house.scheduler) < MOST_MIB
 
 
-def _peak_mib(house: House) -> int:
-    """Return how much memory the scheduler ever had."""
-    identity = house.scheduler.process.identity
-    assert identity is not None, "the scheduler does not run"
+def peak_mib(ours: OurProcess) -> int:
+    """Return how much memory a process ever had since it was started."""
+    identity = ours.process.identity
+    assert identity is not None, f"{ours.process.name} does not run"
     lines = Path(f"/proc/{identity.pid}/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if "VmHWM" in line)) // 1024
 

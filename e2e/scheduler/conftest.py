@@ -33,11 +33,12 @@ _CHECKED: Final = {"TRAINER_KAI_DEBUG_CHECK_S": "0.5"}  # a false memory ends th
 
 
 class House(NamedTuple):
-    """A chain, our scheduler on it, and the proxy between the two."""
+    """A chain, our scheduler on it, the proxy between the two, and our webhook."""
 
     cluster: Cluster
     scheduler: OurProcess
     proxy: FaultProxy
+    webhook: OurProcess
 
 
 @asynccontextmanager
@@ -52,13 +53,13 @@ async def house_on(
     async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(nodes, NodeShape(gpus=gpus))
         await install(cluster, port=webhook_port(cluster))
-        for part in (WEBHOOK, PODGROUPER):
-            await stack.enter_async_context(running(cluster, part, folder))
+        webhook = await stack.enter_async_context(running(cluster, WEBHOOK, folder))
+        await stack.enter_async_context(running(cluster, PODGROUPER, folder))
         proxy = await stack.enter_async_context(cluster.proxy())
         ours = await stack.enter_async_context(
             running(cluster, SCHEDULER, folder, {**_CHECKED, **settings}, proxy.url)
         )
-        yield House(cluster, ours, proxy)
+        yield House(cluster, ours, proxy, webhook)
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")

@@ -41,7 +41,7 @@ from webhook.shape import Runtime
 __all__ = ["Result", "fuzz"]
 
 _IN_FLIGHT: Final = 8
-_LONGEST: Final = 17 << 20
+_LONGEST: Final = 9 << 20
 _ANSWER_S: Final = 8.0
 _EXTREME_S: Final = 3.0  # the shortest time-out by which the API server asks
 _GROWTH_MIB: Final = 48  # what the largest bodies under way at once may leave behind

@@ -20,8 +20,9 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube.access import Access, Token
 from trainer_kai.kube.client import Client, Unobserved
 from trainer_kai.kube.errors import Refusal, Unavailable
-from webhook.app import LONGEST_BODY, reader
+from webhook.app import reader
 from webhook.cache import TrainJob, kept
+from webhook.connections import LONGEST_BODY
 
 JOBSETS = "/mutate/jobset"
 PODS = "/mutate/pod"
@@ -317,7 +318,10 @@ async def test_a_live_read_is_bounded() -> None:
     clock = VirtualClock()
     found = {"metadata": {"name": "job", "namespace": "team", "uid": "u"}}
     said = Transcript(told(found), told({"kind": "Status"}, 404), told({"kind": "Status"}, 503))
-    read = reader(Client(Access("https://nowhere", Token("")), said, clock, Unobserved()))
+    read = reader(
+        Client(Access("https://nowhere", Token("")), said, clock, Unobserved()),
+        asyncio.Semaphore(1),
+    )
 
     assert await read(KEY) == TrainJob("u", {}, {}, Key("", ""))
     assert await read(KEY) is None

@@ -44,7 +44,7 @@ def test_of_a_trainjob_only_what_a_rule_reads_is_kept() -> None:
     assert cache.trainjob(KEY) == TrainJob(
         "u", {QUEUE: "a", "priorityClassName": "train"}, asked, Key("", "torch")
     )
-    assert len(cache) == 1
+    assert len(cache.stores["trainjobs"]) == 1
 
 
 def test_a_later_state_replaces_the_one_before() -> None:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -224,6 +226,40 @@ async def test_another_one_is_shown_without_a_restart() -> None:
         writer.write(b"still here\n")
         assert await reader.readline() == b"still here\n"
         writer.close()
+
+
+async def test_with_authorities_of_clients_only_theirs_are_let_in() -> None:
+    """Also when they are replaced, and the certificate too; what is no PEM changes nothing."""
+    server = made(datetime.now(UTC))
+    first, second = (_with_rsa(made(datetime.now(UTC))) for _ in range(2))
+    shown = Shown()
+    shown.ask_clients(first.certificate.decode())
+    shown.show(server.pair)
+    async with _listening(shown) as port:
+        assert [await _is_let_in(port, it) for it in (first, second, None)] == [True, False, False]
+        shown.ask_clients(second.certificate.decode())
+        shown.show(made(datetime.now(UTC)).pair)
+        with pytest.raises((ssl.SSLError, ValueError)):
+            shown.ask_clients("")
+        assert [await _is_let_in(port, it) for it in (first, second, None)] == [False, True, False]
+
+
+async def _is_let_in(port: int, pair: Pair | None) -> bool:
+    """Say whether a client with a certificate, or with none, gets an answer."""
+    context = ssl._create_unverified_context()
+    if pair is not None:
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "client.pem"
+            file.write_bytes(pair.key + pair.certificate)
+            context.load_cert_chain(file)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"hello\n")
+        line = await reader.readline()
+        writer.close()
+    except (ssl.SSLError, ConnectionError):
+        return False
+    return line == b"hello\n"
 
 
 def _with_rsa(content: Content) -> Pair:

@@ -360,7 +360,7 @@ async def test_what_is_asked_of_the_api_server() -> None:
     run = Run(told({"status": {"allowed": True}}))
     who = UserInfo(username="ann", uid="u", groups=("people",), extra={"from": ("office",)})
 
-    assert await elsewhere(run.client).may_use(Wish.of(who, "team", "a"))
+    assert await elsewhere(run.client, asyncio.Semaphore(1)).may_use(Wish.of(who, "team", "a"))
     assert run.lines == ["POST /apis/authorization.k8s.io/v1/subjectaccessreviews"]
     assert run.transport.bodies[0]["spec"] == {
         "resourceAttributes": {
@@ -382,7 +382,7 @@ async def test_which_runtime_is_read() -> None:
     """One of the namespace, or one of the cluster."""
     found = {"metadata": {}, "spec": {"podGroupPolicy": {"kaiScheduler": {"queue": "r"}}}}
     run = Run(told({"metadata": {}, "items": [found]}))
-    read = elsewhere(run.client).runtime
+    read = elsewhere(run.client, asyncio.Semaphore(1)).runtime
 
     runtimes = [await read(key) for key in (OWN, TORCH)]
 

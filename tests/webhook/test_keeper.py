@@ -1,5 +1,6 @@
 """What is shown and when, whoever makes it; what readiness and metrics say of it."""
 
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -209,6 +210,31 @@ async def test_files_that_are_not_trusted_are_told(
     assert f"calls {HOST}: " in untrusted["trusted"]
     assert trusted == {}
     assert blind.unready == {}
+
+
+async def test_nothing_is_shown_before_it_is_known_which_clients_are_let_in(
+    store: Store, clock: VirtualClock, tmp_path: Path
+) -> None:
+    """The file is read again at each look; one that cannot be read later changes nothing."""
+    file = tmp_path / "ca.crt"
+    settings = SETTINGS.model_copy(update={"client_ca_file": f"{file}"})
+    replica = await Replica(store, clock, settings).start()
+    absent = replica.unready
+    file.write_text("no PEM")
+    await clock.advance(15)
+    garbled = replica.unready
+    file.write_bytes(made().certificate)
+    await clock.advance(15)
+    read = replica.unready, replica.keeper.shown.context.verify_mode
+    with capture_logs() as logs:
+        file.unlink()
+        await clock.advance(15)
+
+    assert f"tls.client_ca_file: {file} cannot be read: No such file" in absent["loaded"]
+    assert f"tls.client_ca_file: {file} has no certificate in PEM" in garbled["loaded"]
+    assert read == ({}, ssl.CERT_REQUIRED)
+    assert replica.unready == {}
+    assert [it["event"] for it in logs] == ["certificate not kept up"]
 
 
 async def test_metrics_tell_of_the_end_from_the_start(store: Store, clock: VirtualClock) -> None:

@@ -1,0 +1,57 @@
+"""Large TrainJobs and runtimes of a tenant, and connections that it holds open."""
+
+import asyncio
+from contextlib import AsyncExitStack, closing
+from typing import Final
+
+from e2e.cluster.resources import CLUSTER_RUNTIMES, RUNTIMES, Obj
+from e2e.cluster.trainjobs import Submission
+from e2e.front.processes import webhook_port
+from e2e.hostile.conftest import MOST_MIB, TENANT, VICTIMS, Arena, peak_mib
+
+_MANY: Final = 300
+_LONG: Final = "x" * 240_000
+_CONNECTIONS: Final = 600
+_ADDRESS: Final = "127.0.0.2"  # of a pod of the tenant
+
+
+async def test_what_a_tenant_stores_and_holds_open_keeps_nobody_out(arena: Arena) -> None:
+    """The webhook starts again, stays small, and the teams' TrainJobs are admitted and start."""
+    cluster, webhook = arena.house.cluster, arena.house.webhook
+    runtime = await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
+    await arena.tenant.create_all(_runtime(runtime["spec"], number) for number in range(_MANY))
+    await arena.tenant.create_all(map(_trainjob, range(_MANY)))
+    try:
+        await webhook.stop()
+        await webhook.start()
+        async with AsyncExitStack() as stack:
+            for _ in range(_CONNECTIONS):
+                _, writer = await asyncio.open_connection(
+                    "127.0.0.1", webhook_port(cluster), local_addr=(_ADDRESS, 0)
+                )
+                stack.enter_context(closing(writer))
+            await arena.claim(*VICTIMS)
+        await arena.unharmed(*VICTIMS)
+        print(f"the webhook had {peak_mib(webhook)} MiB")
+        assert peak_mib(webhook) < MOST_MIB
+    finally:
+        await cluster.api.request("DELETE", RUNTIMES.path(TENANT))
+
+
+def _runtime(spec: Obj, number: int) -> Obj:
+    """Return a runtime with a template that has much to say."""
+    metadata = {**spec["template"].get("metadata", {}), "annotations": {"note": _LONG}}
+    return {
+        "apiVersion": RUNTIMES.api_version,
+        "kind": RUNTIMES.kind,
+        "metadata": {"namespace": TENANT, "name": f"runtime-{number}"},
+        "spec": {**spec, "template": {**spec["template"], "metadata": metadata}},
+    }
+
+
+def _trainjob(number: int) -> Obj:
+    """Return a TrainJob that is another controller's to start, with a wish that is a long one."""
+    made = Submission(f"large-{number}", "torch-distributed", TENANT).trainjob()
+    made["metadata"]["annotations"] = {"kai.scheduler/topology": _LONG}
+    made["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    return made

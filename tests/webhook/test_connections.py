@@ -1,0 +1,184 @@
+"""Connections over real TLS, and their turns: each step has its time, each address its share."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.webhook.objects import POD, pod, review
+from tests.webhook.serving import Asked, client_tls, serving
+from webhook import connections
+from webhook.connections import LONGEST_BODY, Line, Room, Step
+
+PODS = "/mutate/pod"
+HEAD = f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+Open = Callable[..., Any]
+
+
+@asynccontextmanager
+async def opening(asked: Asked) -> AsyncIterator[Open]:
+    """Return what opens a connection from an address; they are closed at the end."""
+    with_tls = client_tls()
+    async with AsyncExitStack() as stack:
+
+        async def connect(peer: str = "127.0.0.1", tls: ssl.SSLContext | None = with_tls) -> Any:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1",
+                asked.server.port,
+                ssl=tls,
+                server_hostname="127.0.0.1" if tls else None,
+                local_addr=(peer, 0),
+            )
+            stack.enter_context(closing(writer))
+            return reader, writer
+
+        yield connect
+
+
+async def is_closed(reader: asyncio.StreamReader, within_s: float = 2.0) -> bool:
+    """Say whether a connection ends."""
+    try:
+        async with asyncio.timeout(within_s):
+            return not await reader.read()
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize("text", [b"", b"POST /mut", b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\n"])
+async def test_a_request_that_does_not_come_is_not_waited_for(text: bytes) -> None:
+    """Nor half of one."""
+    async with serving(read_s=0.3) as asked, opening(asked) as connect:
+        reader, writer = await connect()
+        writer.write(text)
+
+        assert await is_closed(reader)
+
+
+async def test_a_handshake_that_does_not_come_is_not_waited_for() -> None:
+    """Such a connection has not even shown that it is a client."""
+    async with serving(read_s=0.3) as asked, opening(asked) as connect:
+        reader, _ = await connect(tls=None)
+
+        assert await is_closed(reader)
+
+
+async def test_idle_is_another_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was answered once may rest, for so long, and what begins then has its time again."""
+    monkeypatch.setattr(connections, "_IDLE_S", 1.0)
+    body = review(pod(), POD)
+    async with serving(read_s=0.3) as asked, opening(asked) as connect:
+        lines = [await connect() for _ in range(2)]
+        for _ in range(2):
+            for reader, writer in lines:
+                writer.write((HEAD % len(body)).encode() + body)
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+                await reader.readexactly(length)
+            await asyncio.sleep(0.7)
+        lines[0][1].write(b"POST")
+
+        assert await is_closed(lines[0][0])
+        assert await is_closed(lines[1][0])
+
+
+async def test_the_oldest_of_the_address_with_most_goes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What others have open stays."""
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
+    body = review(pod(), POD)
+    async with serving() as asked, opening(asked) as connect:
+        other, writer = await connect("127.0.0.2")
+        many = [await connect("127.0.0.3", tls) for tls in (None, client_tls(), None, None)]
+
+        assert await is_closed(many[0][0])
+        writer.write((HEAD % len(body)).encode() + body)
+        assert b" 200 " in await other.readline()
+        assert not await is_closed(many[1][0], 0.1)
+
+
+class _Taken(Line):
+    """A connection without a socket."""
+
+    def __init__(self, peer: str, step: Step = Step.READING) -> None:
+        async def handle(_: web.BaseRequest) -> web.StreamResponse:
+            raise NotImplementedError
+
+        super().__init__(web.Server(handle), peer, 1.0)
+        self.step = step
+        self.has_ended = False
+
+    def end(self) -> None:
+        """Take note."""
+        self.has_ended = True
+
+
+async def waits(room: Room, line: Line, length: int | None = LONGEST_BODY) -> asyncio.Task[None]:
+    """Ask for room; return what is done when it was given."""
+    task = asyncio.create_task(room.take(line, length, 5))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_an_address_has_half_of_the_room() -> None:
+    """Its next body waits for one that was answered; another address does not."""
+    room = Room()
+    lines = [_Taken("a", Step.ANSWERING) for _ in range(5)]
+    tasks = [await waits(room, line) for line in lines]
+    other = await waits(room, _Taken("b"))
+    before = [it.done() for it in tasks]
+    room.give_back(lines[0])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert before == [True] * 4 + [False]
+    assert other.done()
+    assert tasks[4].done()
+
+
+async def test_a_short_body_counts_for_more_than_its_length() -> None:
+    """So there are so many reviews at a time, and no more."""
+    room = Room()
+    tasks = [await waits(room, _Taken("a"), 10) for _ in range(129)]
+
+    assert sum(it.done() for it in tasks) == 128
+    tasks[-1].cancel()
+
+
+async def test_unfinished_bodies_give_way() -> None:
+    """The oldest first, and only of an address that has more; not a review that is answered."""
+    room = Room()
+    mine = [_Taken("a", Step.ANSWERING), *(_Taken("a") for _ in range(3))]
+    others = [_Taken("b") for _ in range(4)]
+    for line in [*mine, *others]:
+        assert (await waits(room, line)).done()
+
+    assert (await waits(room, _Taken("c"), None)).done()
+    assert [it.has_ended for it in mine] == [False, True, False, False]
+    assert not any(it.has_ended for it in others)
+
+
+async def test_the_next_turn_has_the_address_that_holds_least() -> None:
+    """Not the one that came first."""
+    room = Room()
+    held = [_Taken(peer, Step.ANSWERING) for peer in "aaabbbb"]
+    for line in [*held, full := _Taken("c", Step.ANSWERING)]:
+        assert (await waits(room, line)).done()
+    first, second = await waits(room, _Taken("a")), await waits(room, _Taken("d"))
+    gone = await waits(room, _Taken("e"))
+    gone.cancel()
+    await asyncio.wait([gone])
+    room.give_back(held[-1])
+    await asyncio.wait([second], timeout=1)
+    before = first.done()
+    room.give_back(full)
+    await asyncio.wait([first], timeout=1)
+
+    assert (before, first.done(), second.done()) == (False, True, True)

@@ -1,0 +1,73 @@
+"""What is kept of objects, as much as fits into so many bytes.
+
+What does not fit is left out, and the API server is asked when a review needs it. Where it is full
+the namespace that takes most room is left out first, and what has no namespace never: only
+administrators write that. So no namespace is left out for what another one stores.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+from trainer_kai.api.meta import Key
+from webhook.shares import Shares
+
+__all__ = ["Kept", "text_bytes"]
+
+V = TypeVar("V")
+
+
+class Kept(Generic[V]):
+    """Values by key, bounded each and in sum."""
+
+    def __init__(self, most_bytes: int, most_of_one: int) -> None:
+        self._most_of_one: Final = most_of_one
+        self._values: Final[dict[Key, V]] = {}
+        self._shares: Final = Shares[Key](most_bytes)
+        self._left_out: Final[set[Key]] = set()
+
+    def put(self, key: Key, value: V, size: int) -> None:
+        """Take a value of so many bytes, if there is room for it."""
+        self.drop(key)
+        if size <= self._most_of_one and self._makes_room(key.namespace, size):
+            self._values[key] = value
+            self._shares.put(key.namespace, key, size)
+        else:
+            self._left_out.add(key)
+
+    def drop(self, key: Key) -> None:
+        """Forget a key."""
+        self._left_out.discard(key)
+        if self._values.pop(key, None) is not None:
+            self._shares.drop(key.namespace, key)
+
+    def get(self, key: Key) -> V | None:
+        """Return a value, unless it is not known or was left out."""
+        return self._values.get(key)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return how much is kept."""
+        return self._shares.total
+
+    @property
+    def left_out(self) -> int:
+        """Return how many objects are left out."""
+        return len(self._left_out)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _makes_room(self, namespace: str, size: int) -> bool:
+        while not self._shares.has_room(size):
+            needed = self._shares.held(namespace) + size
+            gone = self._shares.surplus(needed, lambda key: bool(key.namespace))
+            if gone is None:
+                return False
+            self.drop(gone[1])
+            self._left_out.add(gone[1])
+        return True
+
+
+def text_bytes(texts: Iterable[str]) -> int:
+    """Return how much memory texts take at most."""
+    return sum(len(it) * (1 if it.isascii() else 4) for it in texts)
