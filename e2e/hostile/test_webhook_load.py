@@ -15,7 +15,7 @@ _CONNECTIONS: Final = 600
 _ADDRESS: Final = "127.0.0.2"  # of a pod of the tenant
 
 
-async def test_what_a_tenant_stores_and_holds_open_keeps_nobody_out(arena: Arena) -> None:
+async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(arena: Arena) -> None:
     """The webhook starts again, stays small, and the teams' TrainJobs are admitted and start."""
     cluster, webhook = arena.house.cluster, arena.house.webhook
     runtime = await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
