@@ -28,6 +28,7 @@ __all__ = [
     "has_node",
     "hurry",
     "is_gone",
+    "is_leaving",
     "is_suspended",
     "let_finish",
     "lives",
@@ -142,6 +143,11 @@ def on_nodes(name: str, count: int) -> Callable[[State], bool]:
         return len(_running(state, name)) == count
 
     return look
+
+
+def is_leaving(name: str) -> Callable[[State], bool]:
+    """Return a test whether no pod of a TrainJob runs on that is not going."""
+    return on_nodes(name, 0)
 
 
 def is_gone(name: str) -> Callable[[State], bool]:
