@@ -312,7 +312,7 @@ def _desk() -> Desk:
 
     async def may_use(wish: Wish) -> bool:
         await asyncio.sleep(_ASKING_S)
-        return bool(wish.user)
+        return bool(wish.user or wish.groups)
 
     async def has_queue(name: str) -> bool:
         raise AssertionError(f"{name} is cached")
