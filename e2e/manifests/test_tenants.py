@@ -98,7 +98,7 @@ async def site(
 
 
 async def test_the_guides_run_unmodified_with_one_warning_each(site: Site) -> None:
-    """Whoever submits; the Warning names the command that closes the queue. No other one comes."""
+    """The Warning names the command that closes the queue, and no other one comes."""
     async with _processes(site):
         for queue, namespace in _GUIDES.items():
             async with person(site.cluster, "ann", namespace) as ann:
