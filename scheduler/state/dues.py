@@ -50,6 +50,8 @@ class Dues:
         """Say what the pods of a gang charge, and what it owes; *bar* is in its way."""
         kins, standing = view.roll.kins, view.standings.of_gang(gang)
         queue, is_fixed = view.queues.row_of(standing.queue), not standing.is_preemptible
+        if gang.group is None:
+            queue = view.queues.first_of(standing.queue, standing.else_queue)
         is_heard = not gang.is_suspended and not is_silent(bar)
         for kin in gang.refused:
             self.read_stray(view, kin)

@@ -86,7 +86,7 @@ class Memory:
         self._strays: Final[dict[Key, list[Stray]]] = {}
         self._queues = QueueRows({})
         self._quotas: Final = QuotaScopes()
-        self._standings = Standings({}, self._quotas, terms)
+        self._standings = Standings({}, self._quotas, cluster.pod_groups, terms)
         self._versions = Versions()
         self._claims = 0  # how often claims, volumes or classes have changed
         self._heads: Ints = self._roll.heads
@@ -208,7 +208,8 @@ class Memory:
         touched = self._quotas.read(news.quotas)
         if news.has_priority_classes or touched:
             classes = dict(self._cluster.priority_classes)
-            self._standings = Standings(classes, self._quotas, self._terms)
+            groups = self._cluster.pod_groups
+            self._standings = Standings(classes, self._quotas, groups, self._terms)
         if news.has_priority_classes:
             return {*self._gangs.by_key, *self._alone()}
         return self._in_namespaces(touched) | self._in_queues(before)
@@ -241,7 +242,8 @@ class Memory:
             or before.may_move(name) != after.may_move(name)
             or before.access(name) != after.access(name)
         }
-        return {of for of, name in queue_of.items() if name in moved}
+        lost = {key for key, gang in gangs.items() if gang.group is None}  # in one of two queues
+        return {of for of, name in queue_of.items() if name in moved} | lost
 
     def _read_codes(self, news: News, rows: set[int]) -> set[Key | int]:
         """Bring codes up to date, and nodes; return whose units must be written in others."""
@@ -303,6 +305,7 @@ class Memory:
         view = self._view
         bars = Bars(view)
         keys = dict.fromkeys(of for of in again if not isinstance(of, int))
+        refused: list[int] = []  # their queue is that of the group
         for key in self._gangs.changed | keys:
             gang = self._gangs.find(key)
             self._strays.pop(key, None)
@@ -318,7 +321,8 @@ class Memory:
             self._dues.read(view, gang, growth if has_all else bar)
             if gang.refused or gang.warnings:
                 self._strays[key] = [*gang.strays(self._is_waiting)]
-        slots = [of for of in again if isinstance(of, int)]
+            refused += [slot for kin in gang.refused for slot in kin.slots]
+        slots = [of for of in again if isinstance(of, int)] + refused
         self._read_alone(view, bars, slots + self._gangs.strayed)
 
     def _read_alone(self, view: View, bars: Bars, again: list[int]) -> None:

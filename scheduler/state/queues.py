@@ -94,6 +94,10 @@ class QueueRows:
         """Return the row of a queue, with children or without, or NONE."""
         return self.row.get(name, NONE)
 
+    def first_of(self, *names: str) -> int:
+        """Return the row of the first of some queues that takes units, or NONE."""
+        return next((self.row_of(name) for name in names if self.bar(name) is None), NONE)
+
     def bar(self, name: str) -> Bar | None:
         """Return why no unit can be in a queue; None if one can."""
         if name not in self._bars:

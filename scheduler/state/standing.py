@@ -8,6 +8,7 @@ from scheduler.state.kin import Kin
 from scheduler.state.terms import Terms
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import PREEMPTIBILITY, PRIORITY_CLASS_NAME, QUEUE
+from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quota import ResourceQuota, ScopeRequirement
 from trainer_kai.api.wishes import PREEMPTIBILITIES
@@ -23,6 +24,7 @@ class Standing(NamedTuple):
     priority: int
     is_preemptible: bool
     refusal: str = ""  # why the class that was chosen does not count
+    else_queue: str = ""  # whose it is if that queue takes no units
 
 
 class QuotaScopes:
@@ -54,9 +56,14 @@ class Standings:
     """Of gangs, and of pods on their own."""
 
     def __init__(
-        self, classes: Mapping[str, PriorityClass], quotas: QuotaScopes, terms: Terms
+        self,
+        classes: Mapping[str, PriorityClass],
+        quotas: QuotaScopes,
+        groups: Mapping[Key, PodGroup],
+        terms: Terms,
     ) -> None:
         self._quotas: Final = quotas
+        self._groups: Final = groups
         self._default_queue: Final = terms.default_queue
         self._classes: Final = Choosable(classes, terms.priority_classes)
         self._refusals: Final[dict[tuple[str, str], str | None]] = {}  # by namespace and class
@@ -66,7 +73,8 @@ class Standings:
         if gang.group is None:
             strays = map(self.of_stray, gang.kins)
             said = min(strays, default=self._standing("", "", "", None))
-            return said._replace(is_preemptible=not gang.is_due)
+            elsewhere = self._default_queue  # else nobody could take anything back from it
+            return said._replace(is_preemptible=not gang.is_due, else_queue=elsewhere)
         spec, name = gang.group.spec, gang.group.spec.priority_class_name
         refusal = self._refusal(gang.key.namespace, name)
         if refusal is None or _is_admitted(gang, name):
@@ -75,13 +83,18 @@ class Standings:
         return self._standing(spec.queue, "", spec.preemptibility, told)
 
     def of_alone(self, kin: Kin) -> Standing:
-        """Return what pods without a group say themselves."""
+        """Return what pods without a place in a group say themselves.
+
+        In the queue of a group that they name they got their nodes: a label that no longer is, or
+        never was, that of the group takes them to no other.
+        """
         labels, own = kin.labels, kin.spec.priority_class_name
         name, refusal = labels.get(PRIORITY_CLASS_NAME) or own, None
         if name != own:
             refusal = self._refusal(kin.namespace, name)
             refusal = refusal and f"metadata.labels[{PRIORITY_CLASS_NAME}]: {refusal}"
-        queue = labels.get(QUEUE) or self._default_queue
+        group = self._groups.get(Key(kin.namespace, kin.group)) if kin.group else None
+        queue = group.spec.queue if group else labels.get(QUEUE) or self._default_queue
         return self._standing(queue, name, labels.get(PREEMPTIBILITY, ""), refusal)
 
     def of_stray(self, kin: Kin) -> Standing:

@@ -251,8 +251,7 @@ def _are_told_apart(gang: Gang, name: str, minimum: int) -> bool:
 
 def _queue(view: View, standing: Standing) -> int:
     """Return the row of a queue that takes units."""
-    queues = view.queues
-    return NONE if queues.bar(standing.queue) is not None else queues.row_of(standing.queue)
+    return view.queues.first_of(standing.queue, standing.else_queue)
 
 
 def _age_of_gang(gang: Gang, roll: Roll) -> tuple[int, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.hostile.conftest import Simulate
-from tests.hostile.teams import TENANT, VICTIMS, Obj, cluster, pod, pod_group
+from tests.hostile.teams import TENANT, VICTIMS, Obj, cluster, pod, pod_group, queue
 
 
 def _victims() -> list[Obj]:
@@ -54,3 +54,39 @@ def test_those_that_wait_are_told_and_placed_nowhere(simulate: Simulate) -> None
     waiting[1]["metadata"]["labels"]["kai.scheduler/subgroup-name"] = "none"
     found = simulate([*cluster(), pod_group(TENANT, "g"), *waiting])
     assert not found.binds
+
+
+@pytest.mark.parametrize("named", ["none", "red", "all"])
+def test_they_are_charged_to_the_queue_of_the_group_that_they_name(
+    named: str, simulate: Simulate
+) -> None:
+    """A user can take the owner from a pod that runs: its labels were no matter until then.
+
+    They name no queue, that of a victim, or one above it; the victims get their quota all the same.
+    """
+    group = pod_group(TENANT, "g")
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "x", "uid": "x"}
+    group["metadata"]["ownerReferences"] = [jobset]
+    pods = _running("g")
+    for it in pods:
+        it["metadata"]["labels"]["kai.scheduler/queue"] = named
+    above = [queue("all", 16), *(queue(name, 8, parent="all") for name in VICTIMS)]
+    rest = [it for it in cluster() if it["metadata"]["name"] not in VICTIMS]
+    found = simulate([*above, *rest, *_victims(), group, *pods])
+    assert len(found.binds) == 8
+    assert found.evictions == {f"{TENANT}/t{number}": "reclaim" for number in range(8)}
+
+
+@pytest.mark.parametrize("named", ["none", "all"])
+def test_without_a_group_and_a_queue_they_are_in_the_default_queue(
+    named: str, simulate: Simulate
+) -> None:
+    """A user can delete the JobSet beneath pods that no Job owns, and with it the group."""
+    pods = _running("gone")
+    for it in pods:
+        it["metadata"]["labels"]["kai.scheduler/queue"] = named
+    above = [queue("all", 16), *(queue(name, 8, parent="all") for name in VICTIMS)]
+    rest = [it for it in cluster() if it["metadata"]["name"] not in VICTIMS]
+    found = simulate([*above, *rest, queue("default-queue", 0), *_victims(), *pods])
+    assert len(found.binds) == 8
+    assert found.evictions == {f"{TENANT}/t{number}": "reclaim" for number in range(8)}

@@ -37,7 +37,15 @@ def read_units(
         there = [(raw, pod) for raw, pod in own.get(key, ()) if pod.state == "there"]
         unit.began = began(group, [it for it in there if it[1] in unit.pods])
         units.append(unit)
+        units += [_of_stray(raw, pod, unit.queue, classes) for raw, pod in unit.strays]
     return units
+
+
+def _of_stray(raw: Obj, pod: Pod, queue: str, classes: list[Obj]) -> Unit:
+    """Return the unit of a pod that runs without a place in the group that it names."""
+    unit = _of_one(raw, pod, classes)
+    unit.queue, unit.preemptible, unit.broken = queue, True, False
+    return unit
 
 
 def _of_one(raw: Obj, pod: Pod, classes: list[Obj]) -> Unit:
@@ -87,6 +95,8 @@ def _of_group(group: Obj, pods: list[tuple[Obj, Pod]], classes: list[Obj]) -> Un
             leaves[named].pods.append(pod)
         elif pod.state == "waiting":
             unit.has_strays = True
+        else:
+            unit.strays.append((raw, pod))
     if owned:
         _forget_old_attempts(unit)
     for leaf in unit.leaves if not flat else ():

@@ -92,6 +92,8 @@ class Unit:
     began: str = ""  # when it began to run, where that is known
     saved: str = ""  # when it saved its work last, where it says so
     has_strays: bool = False  # pods wait that name a sub-group which it does not have
+    # Such pods that do not wait.
+    strays: list[tuple[Mapping[str, Any], Pod]] = field(default_factory=list)
 
     @property
     def leaves(self) -> list[Leaf]:
