@@ -16,7 +16,9 @@ TrainJob is suspended without it, and the record says so.
    last applied asks for it, the copy was taken away, or it was told to run. Managers are names that
    a client chooses: what they say costs at most the user of this TrainJob, never others.
 3. A TrainJob that does not make room is let alone again, and that is said: its JobSet does not
-   follow in time, or it was told to run. GPUs of pods that stayed go back to the rate of evictions.
+   follow in time, pods stay on their nodes (of a JobSet that a finalizer keeps, or of a Job that
+   another controller runs), or it was told to run. GPUs of pods that stayed go back to the rate of
+   evictions.
 4. A TrainJob that cannot be suspended is never evicted in another way.
 5. A TrainJob with a copy and no record is resumed if our manager owns its suspension: an older
    version has suspended it, or its PodGroups were made anew. It never counts as leaving.
@@ -25,7 +27,7 @@ TrainJob is suspended without it, and the record says so.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -262,18 +264,24 @@ class Suspender:
         if not job.spec.suspend:
             return await self._look_at_running(job, case, waited_s)
         self._cases[key] = case._replace(was_held=bool(groups))
+        is_due, reason = self._looked_at(key, waited_s)
+        if not is_due:
+            return Requeue.after(_LOOK_S)
+        if not groups:
+            return await self._resume(job)
+        if reason:
+            return await self._give_up(job, reason)
+        return await self._make_whole(job, waited_s) or await self._resume(job)
+
+    def _looked_at(self, key: Key, waited_s: float) -> tuple[bool, str]:
+        """Say whether a suspended TrainJob need not be waited for any more, and what went wrong."""
         jobset = self._live.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
-            if waited_s < _FOLLOWS_S:
-                return Requeue.after(_LOOK_S)
             reason = f"its JobSet was not suspended within {_FOLLOWS_S:g} s"
-            if groups:
-                return await self._give_up(job, reason)
-        elif waited_s < _STUCK_S and self._live.members.placed_of(key):
-            return Requeue.after(_LOOK_S)
-        elif groups:
-            return await self._make_whole(job, waited_s) or await self._resume(job)
-        return await self._resume(job)
+            return waited_s >= _FOLLOWS_S, reason
+        if not self._live.members.placed_of(key):
+            return True, ""
+        return waited_s >= _STUCK_S, _why_stuck(self._live.staying(key))
 
     async def _make_whole(self, job: TrainJob, waited_s: float) -> Requeue | None:
         """See to it that all ranks of a suspended TrainJob run again when it is resumed."""
@@ -402,6 +410,14 @@ def _stays(pod: Pod, uid: str) -> bool:
     """Say whether a pod is the one that was meant, and is on its node."""
     meta = pod.metadata
     return meta.uid == uid and not meta.deletion_timestamp and pod.status.phase not in OVER
+
+
+def _why_stuck(stayed: Sequence[Key]) -> str:
+    """Say which pods stayed that should have gone; nothing if all are going."""
+    if not stayed:
+        return ""
+    more = f" and {len(stayed) - 1} more" if stayed[1:] else ""
+    return f"pod {stayed[0].name}{more} stayed on its node for {_STUCK_S:g} s"
 
 
 def _is_wished(meta: _Owned, said: Iterable[Suspension]) -> bool:

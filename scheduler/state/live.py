@@ -221,6 +221,12 @@ class Live:
                 self._lay_pod(pod)
         return orders._replace(departures=going, uids=uids)
 
+    def staying(self, job: Key) -> list[Key]:
+        """Return the pods of a TrainJob on nodes that were not seen to go, whatever we did."""
+        pods, seen = self.cluster.pods, self._pods
+        placed = self.members.placed_of(job)
+        return [it for it in placed if not seen.get(it, pods[it]).metadata.deletion_timestamp]
+
     def forget_departures(self, orders: UnitOrders, some: Departures) -> None:
         """Take back that some go for a unit."""
         self._let_stay(self.leaving.forget(orders.group, some))
