@@ -149,10 +149,17 @@ class _Leave:
         return True
 
     def _regain(self, asked: Amounts) -> Regain | None:
-        """Return who lost room and would have its turn again before who asks for it."""
+        """Return who lost room and would have its turn again before who asks for it.
+
+        That is no matter where the claim stays within a quota: its room is held for it (10b), and
+        afterwards nothing is taken from it. Else a queue could keep all that it borrowed in a unit
+        that first asks for little, which it may always have.
+        """
         for (queue, amounts), count in self._lost.items():
+            mine, theirs = self._rights.pair(queue)
+            if asked == self._rights.claim.amounts and self._rights.is_owed(mine):
+                continue
             if count and self._taking.could_regain(queue, amounts):
-                mine, theirs = self._rights.pair(queue)
                 key, before = self._keys.key(mine, asked), self._keys.key(theirs, amounts)
                 if key >= before:
                     place = next(i for i, it in enumerate(key) if it != before[i])

@@ -93,6 +93,34 @@ def test_a_pod_that_succeeded_keeps_nothing_back(simulate: Simulate) -> None:
     assert not found.waiting
 
 
+def test_a_small_minimum_keeps_nothing_back(simulate: Simulate) -> None:
+    """With a quota of 1 GPU and a minimum of 1, all 8 go: what it would first ask for is its own."""
+    queues = [queue("red", 8), queue("blue", 7), queue(TENANT, 1)]
+    borrowed = _running("mine0", "n0", 8)
+    borrowed[2]["spec"]["minMember"] = 1
+    others = [
+        pod_group("blue", "job", 7),
+        *(pod("blue", f"b{n}", 1, "job", "n1") for n in range(7)),
+    ]
+    found = simulate([node("n0"), node("n1"), *queues, *_victims("red"), *borrowed, *others])
+
+    assert found.evictions == {f"tenant/mine0-{n}": "reclaim" for n in range(8)}
+    assert not found.waiting
+
+
+def test_tiny_pods_first_keep_nothing_back(simulate: Simulate) -> None:
+    """Made by hand, two of them are the minimum: without a quota it would first ask for those."""
+    borrowed = _running("mine0", "n0", 8)
+    borrowed[2]["spec"]["minMember"] = 2
+    for name in ("tiny0", "tiny1"):
+        borrowed.append(_of_job(pod(TENANT, name, 0, "pg-mine0", "n0")))
+        borrowed[-1]["metadata"]["labels"]["kai.scheduler/task-priority"] = "9"
+    found = simulate([*cluster(), *_victims(*VICTIMS), *borrowed])
+
+    assert {f"tenant/mine0-{n}" for n in range(8)} <= found.evictions.keys()
+    assert not found.waiting
+
+
 def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: Simulate) -> None:
     """With a TrainJob that is left to Kueue, which runs here, the tenant borrows nothing more."""
     kept = _running("mine0", "n0", 8, _KUEUE)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from operator import add
 from typing import Any
 
 from tests.support.reference import rights
@@ -221,6 +222,8 @@ def _comes_first(
 ) -> bool:
     """Say whether who claims would have its turn before anybody who lost something."""
     kept = {queue: [*queue.allocated] for queue in cluster.queues.values()}
+    known = queues_of(cluster)
+    added_to = {name: [*map(add, it.has, asks[0])] for name, it in known.items()}
     for block, amounts in _losses(blocks):
         for queue in cluster.way_up(block.queue):
             queue.allocated = [has - n for has, n in zip(queue.allocated, amounts, strict=True)]
@@ -233,6 +236,7 @@ def _comes_first(
         for mine in cluster.way_up(unit.queue)
         for theirs in way
         if mine is not theirs and mine.parent == theirs.parent
+        if asked != asks[0] or known[mine.name].is_over_quota(added_to[mine.name])
     )
     for queue, has in kept.items():
         queue.allocated = has
