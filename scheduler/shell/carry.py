@@ -213,13 +213,13 @@ class Carrier:
         return True
 
     async def _bind(self, pod: Key, node: str) -> bool:
-        known, uid = self._live.cluster.pods.get(pod), self._live.assumed.whose_bind(pod)
-        if known is None or known.metadata.uid != uid:
+        known, chosen = self._live.cluster.pods.get(pod), self._live.assumed.bound_as(pod)
+        if known is None or chosen is None or known.metadata.uid != chosen.uid:
             self._rests_s.pop(pod, None)
             return False  # it is gone, or another one, and nothing is assumed any more
         try:
             await self._claims.bind(self._client, known, node)
-            await self._send_bind(pod, node, uid)
+            await self._send_bind(pod, node, chosen.uid)
         except Unavailable:
             self._live.assumed.done(pod, self._until_s())
             return False
@@ -249,11 +249,13 @@ class Carrier:
         is_repeated = False
         while True:
             try:
-                await self._send(lambda: bind(self._client, pod, node, uid=uid))
+                await self._send(lambda: self._bind_as_chosen(pod, node, uid))
             except Conflict:
                 if not is_repeated:
                     raise
-                return  # by the one before; if it was somebody else, a watch will say so
+                # By the one before, or the pod has changed meanwhile: a watch says which.
+                self._live.assumed.done(pod, self._until_s())
+                return
             except Unavailable as error:
                 self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
                 wait_s = next(waits_s, None)
@@ -263,6 +265,12 @@ class Carrier:
                 await self._client.clock.sleep(wait_s)
             else:
                 return
+
+    async def _bind_as_chosen(self, pod: Key, node: str, uid: str) -> None:
+        """Bind a pod that says what it said when a node was chosen for it: its queue, its group."""
+        chosen = self._live.assumed.bound_as(pod)
+        version = chosen.resource_version if chosen else ""
+        await bind(self._client, pod, node, uid=uid, version=version)
 
     async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
         """Send a write when there is room for it, and again when the API server had too much."""

@@ -4,7 +4,9 @@
        │                 └──for too long──▶ forgotten: no watch says what became of it
        └──refused──▶ forgotten
 
-Each is about one object of one uid: a successor of its name is met without anything.
+Each is about one object of one uid: a successor of its name is met without anything. A pod that is
+assumed on a node says what it said when it was chosen, until it is seen there or is forgotten: what
+it says by then was judged for no node.
 """
 
 from typing import Final, NamedTuple
@@ -12,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scheduler.state.news import OVER
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
@@ -29,6 +31,7 @@ class _Deed(NamedTuple):
     uid: str
     value: str
     until_s: float = _NEVER  # while it is under way it holds, however long that takes
+    meta: Meta | None = None  # of a pod that is bound: what it said, and in which version last
 
 
 class Assumed:
@@ -44,9 +47,9 @@ class Assumed:
     def __len__(self) -> int:
         return sum(len(deeds) for deeds in self._all())
 
-    def bind(self, pod: Key, uid: str, node: str) -> None:
-        """Assume that a pod is on a node."""
-        self._binds[pod] = _Deed(uid, node)
+    def bind(self, pod: Key, meta: Meta, node: str) -> None:
+        """Assume that a pod is on a node, as it is now."""
+        self._binds[pod] = _Deed(meta.uid, node, meta=meta)
 
     def promise(self, pod: Key, uid: str, node: str) -> None:
         """Assume that a pod is promised a node."""
@@ -68,10 +71,10 @@ class Assumed:
         """Assume that a pod is going, since a moment."""
         self._evictions[pod] = _Deed(uid, at)
 
-    def whose_bind(self, pod: Key) -> str:
-        """Return the uid of the pod that is assumed on a node; "" for none."""
+    def bound_as(self, pod: Key) -> Meta | None:
+        """Return what a pod said that is assumed on a node, in the last version that says so."""
         deed = self._binds.get(pod)
-        return deed.uid if deed else ""
+        return deed.meta if deed else None
 
     def whose_eviction(self, pod: Key) -> str:
         """Return the uid of the pod that is assumed to be going; "" for none."""
@@ -137,7 +140,9 @@ class Assumed:
             return seen
         if bind is not None:
             return msgspec.structs.replace(
-                seen, spec=msgspec.structs.replace(spec, node_name=bind.value)
+                seen,
+                metadata=self._as_chosen(key, bind, seen.metadata),
+                spec=msgspec.structs.replace(spec, node_name=bind.value),
             )
         if promise is not None and status.nominated_node_name == promise.value:
             self.forget_promise(key)
@@ -145,6 +150,14 @@ class Assumed:
             promised = msgspec.structs.replace(status, nominated_node_name=promise.value)
             return msgspec.structs.replace(seen, status=promised)
         return seen
+
+    def _as_chosen(self, key: Key, bind: _Deed, seen: Meta) -> Meta:
+        """Return what a pod said when a node was chosen for it."""
+        was = bind.meta
+        if was is None or (was.labels, was.annotations) == (seen.labels, seen.annotations):
+            self._binds[key] = bind._replace(meta=seen)
+            return seen
+        return msgspec.structs.replace(seen, labels=was.labels, annotations=was.annotations)
 
     def _going(self, key: Key, seen: Pod | None) -> Pod | None:
         deed = _standing(self._evictions, key, seen.metadata.uid if seen else "")

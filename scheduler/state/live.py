@@ -202,7 +202,7 @@ class Live:
         if orders.binds and orders.group in self.cluster.pod_groups:
             self._short[orders.group] = None
         for pod, node in orders.binds:
-            self.assumed.bind(pod, self.cluster.pods[pod].metadata.uid, node)
+            self.assumed.bind(pod, self.cluster.pods[pod].metadata, node)
             self._lay_pod(pod)
         for pod, node in orders.nominations:
             self.assumed.promise(pod, self.cluster.pods[pod].metadata.uid, node)

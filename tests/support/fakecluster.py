@@ -1,9 +1,10 @@
 """An API server in memory for the scheduler: it stands in for the wire, all above it is real.
 
-It knows as much as a scheduler asks of it: pods are bound once, a patch with another uid than the
-object's is a conflict, annotations have a size limit, what a field manager applied and leaves out
-later is taken away, unless it is another value by then, and of each change there is news. A test
-may keep the news back, refuse what is asked, and see everything that was written, in order.
+It knows as much as a scheduler asks of it: pods are bound once, a write with another uid or version
+than the object's is a conflict, annotations have a size limit, what a field manager applied and
+leaves out later is taken away, unless it is another value by then, and of each change there is
+news. A test may keep the news back, refuse what is asked, and see everything that was written, in
+order.
 """
 
 import asyncio
@@ -184,8 +185,8 @@ class FakeCluster:
         fields = self._objects.get((kind, name))
         if fields is None:
             return _refused(404)
-        uid = (body.get("metadata") or body.get("preconditions") or {}).get("uid")
-        if uid and uid != fields["metadata"].get("uid"):
+        meant = body.get("metadata") or body.get("preconditions") or {}
+        if _is_another(fields["metadata"], meant):
             return _refused(409)
         if sub == "binding":
             if fields["spec"].get("nodeName"):
@@ -222,6 +223,12 @@ class FakeCluster:
         self._news.append((kind, name, fields))
         if self._heard is not None and not self.keeps_news:
             self.deliver()
+
+
+def _is_another(meta: Fields, meant: Fields) -> bool:
+    """Say whether an object is not the one, or not of the version, that a write names."""
+    names = ("uid", "resourceVersion")
+    return any(meant[it] != meta.get(it) for it in names if meant.get(it))
 
 
 def _going(pod: Fields, options: Fields) -> Fields:

@@ -50,14 +50,18 @@ async def bind(
     node: str,
     *,
     uid: str,
+    version: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> None:
     """Put this very pod, and no successor of its name, on a node, for good.
 
-    The annotations are written onto the pod in the same step. The answer is a Status and is not
-    read: 201 is all it says. To hear of a 429 instead of waiting: `client.with_patience(…)`.
+    With a *version* (`metadata.resourceVersion`) only as it was then: 409 if it has changed. The
+    annotations are written onto the pod in the same step. The answer is a Status and is not read:
+    201 is all it says. To hear of a 429 instead of waiting: `client.with_patience(…)`.
     """
     name = {"name": pod.name, "namespace": pod.namespace, "uid": uid}
+    if version:
+        name["resourceVersion"] = version
     metadata = {**name, "annotations": annotations or {}}
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}

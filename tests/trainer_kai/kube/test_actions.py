@@ -53,6 +53,24 @@ ACTIONS: list[Case[Callable[[Client], Awaitable[object]], Done]] = [
             },
         ),
     ),
+    Case(
+        "bind a pod as it was in one version",
+        lambda it: bind(it, POD, "n", uid="u", version="7"),
+        Done(
+            "/api/v1/namespaces/a/pods/b/binding",
+            {
+                **BINDING,
+                "metadata": {
+                    "name": "b",
+                    "namespace": "a",
+                    "annotations": {},
+                    "uid": "u",
+                    "resourceVersion": "7",
+                },
+                "target": NODE,
+            },
+        ),
+    ),
 ]
 
 
