@@ -1,5 +1,6 @@
 """`trainer-kai queue create`: make a queue, closed until a namespace is let in."""
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from trainer_kai.api.decode import decode, encode
@@ -58,7 +59,16 @@ async def plan_create(reader: Reader, new: New) -> Plan:
     if new.parent:
         stored(queues, new.parent)
     step = Step(QUEUES, Key("", new.name), body, f"annotation {ACCESS} is {new.access}")
-    if new.access is Access.OPEN:
-        return Plan((step,), (f"every namespace may use queue {new.name}",))
-    allow = grant_command(new.name, "NAMESPACE")
-    return Plan((step,), (f"no namespace may use queue {new.name} yet: `{allow}` lets one",))
+    ending = f"every namespace may use queue {new.name}"
+    if new.access is Access.CLOSED:  # grants of a queue that had its name are still there
+        allow = grant_command(new.name, "NAMESPACE")
+        ending = f"queue {new.name} is used by namespaces that are granted it: `{allow}`"
+    return Plan((step,), (ending,), _becomes_inner(queues, new.parent))
+
+
+def _becomes_inner(queues: Mapping[str, Queue], parent: str) -> tuple[str, ...]:
+    """Say that a parent takes no more pods, where this is the first queue below it."""
+    if not parent or any(it.spec.parent_queue == parent for it in queues.values()):
+        return ()
+    now = f"queue {parent} has no queue below it so far"
+    return (f"{now}: with one it takes no pods, and pods that name it wait",)

@@ -69,7 +69,7 @@ def said_by(queues: Mapping[str, Queue], name: str, above: str = "") -> Said:
 
 
 def governed(queues: Mapping[str, Queue], name: str) -> frozenset[str]:
-    """Return the queues for which counts what a queue says: itself, and those that inherit it."""
+    """Return the queues for which counts what a queue says: itself, and queues that inherit it."""
     return frozenset(it for it in queues if said_by(queues, it, above=name).by == name)
 
 

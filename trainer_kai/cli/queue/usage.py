@@ -60,7 +60,7 @@ NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
 
 
 class Work(NamedTuple):
-    """What there is, in all namespaces; of pods those that are our scheduler's."""
+    """What there is, in all namespaces; of pods the ones of our scheduler."""
 
     namespaces: Sequence[PartialObject]
     trainjobs: Sequence[PartialObject]

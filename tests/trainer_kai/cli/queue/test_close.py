@@ -197,8 +197,8 @@ async def test_a_new_queue_is_closed(store: Store, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.splitlines() == [
         f"created Queue team-c: annotation {ACCESS} is closed",
         (
-            "no namespace may use queue team-c yet: `trainer-kai queue allow team-c -n NAMESPACE` "
-            "lets one"
+            "queue team-c is used by namespaces that are granted it: "
+            "`trainer-kai queue allow team-c -n NAMESPACE`"
         ),
     ]
 
@@ -206,6 +206,16 @@ async def test_a_new_queue_is_closed(store: Store, capsys: pytest.CaptureFixture
     plan = await plan_create(store.reader, open_one)
     assert plan.ending == ("every namespace may use queue all",)
     assert "parentQueue" not in open_one.body()["spec"]
+
+
+async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: Store) -> None:
+    """What names it waits from then on, so it is said before; of one that has others it is not."""
+    below = await plan_create(store.reader, NEW._replace(parent="team-a"))
+    beside = await plan_create(store.reader, NEW)
+
+    (note,) = below.notes
+    assert note.startswith("queue team-a has no queue below it so far")
+    assert beside.notes == ()
 
 
 WRONG: Final = (
