@@ -14,7 +14,7 @@ from scheduler.state.standing import Standing
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key
 
-__all__ = ["Bars", "is_silent"]
+__all__ = ["Bars", "has_begun", "is_silent"]
 
 _WAKES_ON: Final = frozenset({"pods"})
 _SILENT: Final = (Verdict.MISCONFIGURED, Verdict.FORBIDDEN_QUEUE, Verdict.WAITING_FOR_STAGE)
@@ -47,7 +47,7 @@ class Bars:
         What it has it keeps, whatever becomes of its permission, of the topology it requires or of
         its priority class: it may be made whole again.
         """
-        if gang.group is None or not _has_begun(gang):
+        if gang.group is None or not has_begun(gang):
             return None
         return _worst(self._of_start(gang, self._view.standings.of_gang(gang)))
 
@@ -74,7 +74,7 @@ class Bars:
         queue = view.queues.bar(standing.queue)
         if queue is not None:
             yield queue
-        if not _has_begun(gang):
+        if not has_begun(gang):
             yield from self._of_start(gang, standing)
         yield from self._after(gang)
         kins, roll = view.roll.kins, view.roll
@@ -134,7 +134,7 @@ def _of_pods(kin: Kin, shares: Sharing | None) -> Iterator[Bar]:
         yield _not_yet(f" has spec.resourceClaims ({names}): it uses a ResourceClaim")
 
 
-def _has_begun(gang: Gang) -> bool:
+def has_begun(gang: Gang) -> bool:
     """Say whether some of a gang runs, or is on its way to another place; a promise is no start."""
     return gang.comes_back or any(gang.of(leaf, THERE) for leaf in gang.minima)
 

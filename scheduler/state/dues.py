@@ -4,10 +4,11 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from scheduler.core.model import NONE, Bar, Ints, Kind
-from scheduler.state.bars import is_silent
+from scheduler.state.bars import has_begun, is_silent
 from scheduler.state.charges import QueueCharges
 from scheduler.state.gang import Gang
 from scheduler.state.kin import Kin
+from scheduler.state.standing import Standing
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key
 
@@ -49,9 +50,7 @@ class Dues:
     def read(self, view: View, gang: Gang, bar: Bar | None) -> None:
         """Say what the pods of a gang charge, and what it owes; *bar* is in its way."""
         kins, standing = view.roll.kins, view.standings.of_gang(gang)
-        queue, is_fixed = view.queues.row_of(standing.queue), not standing.is_preemptible
-        if gang.group is None:
-            queue = view.queues.first_of(standing.queue, standing.else_queue)
+        queue, is_fixed = _charged(view, gang, standing), not standing.is_preemptible
         is_heard = not gang.is_suspended and not is_silent(bar)
         for kin in gang.refused:
             self.read_stray(view, kin)
@@ -81,6 +80,20 @@ class Dues:
         for due in self._of_gang.values():
             charges.hold(due.queue, due.held, is_fixed=due.is_fixed)
             charges.expect(due.queue, due.expected)
+
+
+def _charged(view: View, gang: Gang, standing: Standing) -> int:
+    """Return the queue that pods charge; none that they may not start in.
+
+    What is on nodes of a gang that has not begun there is ending, and ran in another queue.
+    """
+    queue = standing.queue
+    pair = Key(gang.key.namespace, queue)
+    if not has_begun(gang) and view.permits.is_refused(pair, view.queues.access(queue)):
+        return NONE
+    if gang.group is None:
+        return view.queues.first_of(queue, standing.else_queue)
+    return view.queues.row_of(queue)
 
 
 def _sum(pods: Counter[int], counted: Ints) -> list[int]:

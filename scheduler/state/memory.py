@@ -31,7 +31,7 @@ from scheduler.state.kins import Kins
 from scheduler.state.nodes import NodeRows
 from scheduler.state.permits import Pairs, Permits, Use
 from scheduler.state.queues import QueueRows
-from scheduler.state.roll import STUCK, THERE, WAITING, Roll
+from scheduler.state.roll import RELEASING, STUCK, THERE, WAITING, Roll
 from scheduler.state.standing import QuotaScopes, Standings
 from scheduler.state.stays import Stays
 from scheduler.state.terms import Stray, Terms
@@ -360,9 +360,14 @@ class Memory:
         return found
 
     def _use_of(self, gang: Gang) -> Use | None:
-        if gang.group is None or not gang.is_listed:
+        if gang.group is None or not (gang.is_listed or self._is_ending(gang)):
             return None
         return self._use(gang.key.namespace, self._standings.of_gang(gang).queue)
+
+    def _is_ending(self, gang: Gang) -> bool:
+        """Say whether pods of a gang are on nodes and going, of older attempts too."""
+        numbers = [kin.number for kin in gang.kins]
+        return bool(self._heads[numbers][:, (RELEASING, STUCK)].any())
 
     def _use(self, namespace: str, queue: str) -> Use | None:
         """Return what is to be asked; nothing of a queue that takes no units anyway."""

@@ -72,6 +72,11 @@ class Permits:
             return None
         return Use(pair, is_closed(said, self._unannotated))
 
+    def is_refused(self, pair: Key, said: Said) -> bool:
+        """Say whether a namespace was refused the use of a queue that says this."""
+        is_asked = self._known.get(pair) == Permit.REFUSED
+        return is_asked and is_closed(said, self._unannotated)
+
     def bar(self, pair: Key, said: Said) -> Bar | None:
         """Return why no unit of a namespace may start in a queue; None if units may."""
         permit = self._known.get(pair)

@@ -1,13 +1,13 @@
 """H6: a namespace without a grant cannot spend the quota of a closed queue.
 
 A tenant writes labels, TrainJobs and pods of its namespace, and so names any queue. A queue that is
-closed asks who may use it: of the tenant's pods none starts there, and its owner's do.
+closed asks who may use it: of the tenant's pods none starts or counts there, and its owner's do.
 """
 
 from typing import Any, Final, TypeAlias
 
 from tests.hostile.conftest import Simulate
-from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
+from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group, queue
 from tests.scheduler.shell.conftest import House
 from tests.support.clusters import group as bare_group
 from tests.support.clusters import node as bare_node
@@ -23,6 +23,7 @@ Obj: TypeAlias = dict[str, Any]
 
 _RED: Final = VICTIMS[0]
 _CLOSED: Final = {"annotations": {ACCESS: "closed"}}
+_NOW_S: Final = 1_767_600_060  # 2026-01-05T08:01:00Z
 _COMMAND: Final = f"trainer-kai queue allow {_RED} -n"
 
 
@@ -79,6 +80,32 @@ def test_the_owner_of_a_closed_queue_has_its_quota(simulate: Simulate) -> None:
     told = found.waiting[f"{TENANT}/g0"]
     assert told["reason"] == "ForbiddenQueue"
     assert told["message"].endswith(f"{_COMMAND} {TENANT}")
+
+
+def test_pods_that_end_fill_no_queue_that_they_may_not_use(simulate: Simulate) -> None:
+    """A TrainJob that ran elsewhere is relabelled while its pods take an hour to end."""
+    found = simulate(
+        [
+            node("n0"),
+            node("n1"),
+            _closed(queue(_RED, 8, limit=8)),
+            *(_review(namespace, allowed=namespace == _RED) for namespace in (TENANT, _RED)),
+            pod_group(TENANT, "ran-elsewhere", 8, queue=_RED),
+            *(_ending(pod(TENANT, f"old{i}", 1, "ran-elsewhere", node="n0")) for i in range(8)),
+            pod_group(_RED, "job", 8),
+            *(pod(_RED, f"p{i}", 1, "job") for i in range(8)),
+        ],
+        now=_NOW_S,
+    )
+
+    assert found.binds == {f"{_RED}/p{i}": "n1" for i in range(8)}
+    assert not found.waiting
+
+
+def _ending(it: Obj) -> Obj:
+    """Return a pod that was deleted, and has most of an hour left."""
+    due = {"deletionTimestamp": "2026-01-05T09:00:00Z", "deletionGracePeriodSeconds": 3600}
+    return {**it, "metadata": {**it["metadata"], **due}}
 
 
 def _closed(it: Obj) -> Obj:

@@ -145,6 +145,35 @@ def test_another_annotation_or_parent_counts_at_once() -> None:
     ]
 
 
+ENDING = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
+# what is known, and what is of the gang -> the GPUs of ending pods that the queue is charged for
+ENDS: list[Case[tuple[Permit | None, list[Any]], int]] = [
+    Case("granted", (Permit.GRANTED, []), 1),
+    Case("being asked", (None, []), 1),
+    Case("refused", (Permit.REFUSED, []), 0),
+    Case("refused, and others wait", (Permit.REFUSED, [pod("b", "g")]), 0),
+    Case("refused, and others run", (Permit.REFUSED, [pod("b", "g", node="n")]), 1),
+]
+
+
+@pytest.mark.parametrize("case", ENDS, ids=ids)
+def test_pods_that_end_count_where_their_gang_may_be(case: Case[Any, int]) -> None:
+    """They ran in another queue, unless some of their gang run; it is asked for them, too."""
+    permit, others = case.given
+    state = State(terms(needed=True))
+    ends = pod("a", "g", node="n", meta=ENDING)
+    for it in (CLOSED, node("n"), group("g", minMember=1, queue="q"), ends, *others):
+        tell(state, it)
+    state.snapshot(NOW)
+    assert set(state.uses) == {Use(PAIR, is_closed=True)}
+    state.permits.tell(PAIR, permit)
+
+    going = state.snapshot(NOW).snapshot.queues.going
+
+    assert sum(it.amounts[Kind.GPU] for it in going) == 1000 * case.want
+    state.check(NOW)
+
+
 def test_a_value_that_is_neither_is_told() -> None:
     """With the queue, the annotation, and what would be right."""
     given = cluster(queue(meta={"annotations": {ACCESS: "private"}}))
