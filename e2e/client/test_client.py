@@ -138,14 +138,18 @@ async def test_a_status_is_a_part_of_its_own(
 
 
 async def test_only_the_very_pod_is_bound(cluster: Cluster, client: Client, namespace: str) -> None:
-    """A binding with another uid is refused; a good one binds once, and carries annotations."""
+    """Another uid or version is refused; a good binding binds once, and carries annotations."""
     made = await _make_pod(cluster, namespace, "a")
     key = Key(namespace, "a")
 
     with pytest.raises(Conflict):
         await bind(client, key, "node-0", uid="somebody-else")
-    uid = made["metadata"]["uid"]
-    await bind(client, key, "node-0", uid=uid, annotations={"example.com/why": "test"})
+    uid, version = made["metadata"]["uid"], made["metadata"]["resourceVersion"]
+    changed = await client.merge(PODS, key, {"metadata": {"labels": {"example.com/new": "1"}}})
+    with pytest.raises(Conflict):
+        await bind(client, key, "node-0", uid=uid, version=version)
+    version, notes = changed.metadata.resource_version, {"example.com/why": "test"}
+    await bind(client, key, "node-0", uid=uid, version=version, annotations=notes)
     with pytest.raises(Conflict, match="already assigned to node"):
         await bind(client, key, "node-1", uid=uid)
 

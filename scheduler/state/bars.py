@@ -13,6 +13,7 @@ from scheduler.state.sharing import Sharing
 from scheduler.state.standing import Standing
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import QUEUE
 
 __all__ = ["Bars", "has_begun", "is_silent"]
 
@@ -99,7 +100,21 @@ class Bars:
         if excess is not None:
             return [Bar(Verdict.MISCONFIGURED, f"{title}: {excess}", _WAKES_ON)]
         found = [*_of_pods(kin, codes.asks.sharing.get(kin.number)), *codes.claims.bars(kin)]
+        found += self._of_label(kin, gang)
         return [bar._replace(message=title + bar.message) for bar in found]
+
+    def _of_label(self, kin: Kin, gang: Gang | None) -> Iterator[Bar]:
+        """Yield why pods may not be in the queue that they would be in without their group.
+
+        A user can take the group away while they run.
+        """
+        named, group = kin.labels.get(QUEUE, ""), gang.group if gang else None
+        if group is None or named in {"", group.spec.queue}:
+            return
+        bar = self._view.queues.bar(named) or self._permit(kin.namespace, named)
+        if bar is not None:
+            why = f" has the label {QUEUE}: {named}, and its PodGroup is in {group.spec.queue}: "
+            yield bar._replace(message=why + bar.message)
 
     def _left_out(self, kin: Kin, gang: Gang | None) -> str:
         """Return what is told of pods that are left out: the same of all pods of a gang."""

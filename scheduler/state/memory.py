@@ -4,7 +4,7 @@ What is told goes one way: nodes, pods and their kin, gangs, slots, codes, nodes
 them, units. Each step says what it has touched, and the next looks only at that.
 """
 
-from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -39,6 +39,7 @@ from scheduler.state.units import Units
 from scheduler.state.users import Users
 from scheduler.state.view import View
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import QUEUE
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quota import ResourceQuota
@@ -230,20 +231,20 @@ class Memory:
             return set()
         gangs, alone = self._gangs.by_key, self._alone()
         kins, standings, after = self._kins, self._standings, self._queues
-        queue_of: dict[Key | int, str] = {
-            key: standings.of_gang(gang).queue for key, gang in gangs.items()
+        queues_of: dict[Key | int, set[str]] = {
+            key: self._queues_of(gang) for key, gang in gangs.items()
         }
         for slot in alone:
-            queue_of[slot] = standings.of_alone(kins[int(self._roll.kin[slot])]).queue
+            queues_of[slot] = {standings.of_alone(kins[int(self._roll.kin[slot])]).queue}
         moved = {
             name
-            for name in {*queue_of.values()}
+            for name in set[str]().union(*queues_of.values())
             if before.at(name) != after.at(name)
             or before.may_move(name) != after.may_move(name)
             or before.access(name) != after.access(name)
         }
         lost = {key for key, gang in gangs.items() if gang.group is None}  # in one of two queues
-        return {of for of, name in queue_of.items() if name in moved} | lost
+        return {of for of, names in queues_of.items() if names & moved} | lost
 
     def _read_codes(self, news: News, rows: set[int]) -> set[Key | int]:
         """Bring codes up to date, and nodes; return whose units must be written in others."""
@@ -312,9 +313,9 @@ class Memory:
             if gang is None:
                 self._units.drop(key)
                 self._dues.drop(key)
-                self._pairs.put(key, None)
+                self._pairs.put(key)
                 continue
-            self._pairs.put(key, self._use_of(gang))
+            self._pairs.put(key, *self._uses_of(gang))
             bar, growth = bars.of_gang(gang), bars.of_growth(gang)
             unit = self._units.read_gang(view, gang, bar, growth)
             has_all = growth is not None and unit is not None and is_satisfied(unit.tree)
@@ -337,7 +338,7 @@ class Memory:
         is_unit = (kins.is_alone[numbers] & (states <= THERE)) | (is_own & (states == THERE))
         for slot in self._units.among(slots[~is_unit]):
             self._units.drop(slot)
-            self._pairs.put(slot, None)
+            self._pairs.put(slot)
         for slot in slots[is_unit].tolist():
             kin, waits = kins[int(roll.kin[slot])], roll.state[slot] == WAITING
             self._pairs.put(slot, self._use(kin.namespace, self._standings.of_alone(kin).queue))
@@ -359,10 +360,16 @@ class Memory:
         found: list[int] = np.flatnonzero(is_there).tolist()
         return found
 
-    def _use_of(self, gang: Gang) -> Use | None:
+    def _uses_of(self, gang: Gang) -> Iterator[Use | None]:
+        """Yield what is to be asked: also of queues that pods name beside that of their group."""
         if gang.group is None or not (gang.is_listed or self._is_ending(gang)):
-            return None
-        return self._use(gang.key.namespace, self._standings.of_gang(gang).queue)
+            return
+        for queue in self._queues_of(gang):
+            yield self._use(gang.key.namespace, queue)
+
+    def _queues_of(self, gang: Gang) -> set[str]:
+        queues = {kin.labels.get(QUEUE, "") for kin in gang.kins} if gang.group else set[str]()
+        return (queues - {""}) | {self._standings.of_gang(gang).queue}
 
     def _is_ending(self, gang: Gang) -> bool:
         """Say whether pods of a gang are on nodes and going, of older attempts too."""

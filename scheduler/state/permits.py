@@ -54,6 +54,9 @@ class Use(NamedTuple):
     is_closed: bool  # else it says nothing, and is open here
 
 
+_NO_USE: Final[frozenset[Use]] = frozenset()
+
+
 class Permits:
     """The rule."""
 
@@ -105,7 +108,7 @@ class Pairs:
     """Which units need which answer: kept up to date unit by unit."""
 
     def __init__(self) -> None:
-        self._of: Final[dict[_Of, Use]] = {}
+        self._of: Final[dict[_Of, frozenset[Use]]] = {}
         self._units: Final[Counter[Use]] = Counter()
 
     @property
@@ -113,23 +116,24 @@ class Pairs:
         """Return the pairs that any unit is of, and whether their queues are closed."""
         return self._units.keys()
 
-    def put(self, of: _Of, use: Use | None) -> None:
-        """Let a unit be of a pair, or of none any more."""
-        before = self._of.get(of)
-        if before == use:
-            return
-        if before is not None:
-            del self._of[of]
-            self._units[before] -= 1
-            if not self._units[before]:
-                del self._units[before]
-        if use is not None:
-            self._of[of] = use
+    def put(self, of: _Of, *uses: Use | None) -> None:
+        """Let a unit be of some pairs, or of none any more."""
+        now = frozenset(use for use in uses if use is not None)
+        before = self._of.pop(of, _NO_USE)
+        if now:
+            self._of[of] = now
+        for use in now - before:
             self._units[use] += 1
+        for use in before - now:
+            self._units[use] -= 1
+            if not self._units[use]:
+                del self._units[use]
 
     def among(self, pairs: AbstractSet[Key]) -> set[_Of]:
         """Return the units of some pairs."""
-        return {of for of, use in self._of.items() if use.pair in pairs} if pairs else set()
+        if not pairs:
+            return set()
+        return {of for of, uses in self._of.items() if any(it.pair in pairs for it in uses)}
 
 
 def review_of(pair: Key, permit: Permit) -> AccessReview:

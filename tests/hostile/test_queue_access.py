@@ -6,6 +6,8 @@ closed asks who may use it: of the tenant's pods none starts or counts there, an
 
 from typing import Any, Final, TypeAlias
 
+import pytest
+
 from tests.hostile.conftest import Simulate
 from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group, queue
 from tests.scheduler.shell.conftest import House
@@ -82,6 +84,39 @@ def test_the_owner_of_a_closed_queue_has_its_quota(simulate: Simulate) -> None:
     assert told["message"].endswith(f"{_COMMAND} {TENANT}")
 
 
+@pytest.mark.parametrize(
+    ("label", "reason", "why"),
+    [(_RED, "ForbiddenQueue", "may not use queue red"), ("none", "QueueMissing", "queue none")],
+)
+def test_no_label_waits_for_its_group_to_be_gone(
+    simulate: Simulate, label: str, reason: str, why: str
+) -> None:
+    """Pods start by a PodGroup of the tenant's queue, which goes with its TrainJob; they stay.
+
+    They would be charged to the queue of their label, or could not be evicted for having none.
+    """
+    others = [pod(TENANT, f"p{i}", 1, "own") for i in range(4)]
+    for it in others:
+        it["metadata"]["labels"] = {QUEUE: label}
+    found = simulate(
+        [
+            *(_closed(it) for it in cluster()),
+            *(_review(namespace, allowed=namespace == _RED) for namespace in (TENANT, _RED)),
+            _review(TENANT, allowed=True, queue=TENANT),
+            pod_group(TENANT, "own", 1),
+            pod(TENANT, "first", 1, "own", node="n0"),
+            *others,
+        ]
+    )
+
+    assert not found.binds
+    assert not found.evictions
+    told = found.waiting[f"{TENANT}/own"]
+    assert told["reason"] == reason
+    assert f"has the label {QUEUE}: {label}, and its PodGroup is in {TENANT}: " in told["message"]
+    assert why in told["message"]
+
+
 def test_pods_that_end_fill_no_queue_that_they_may_not_use(simulate: Simulate) -> None:
     """A TrainJob that ran elsewhere is relabelled while its pods take an hour to end."""
     found = simulate(
@@ -118,14 +153,14 @@ def _named_red(it: Obj, minute: int) -> Obj:
     return {**it, "metadata": {**it["metadata"], **made}}
 
 
-def _review(namespace: str, *, allowed: bool) -> Obj:
+def _review(namespace: str, *, allowed: bool, queue: str = _RED) -> Obj:
     what = {"verb": "use", "group": "scheduling.run.ai", "resource": "queues"}
     return {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "groups": [f"system:serviceaccounts:{namespace}"],
-            "resourceAttributes": {**what, "name": _RED, "namespace": namespace},
+            "resourceAttributes": {**what, "name": queue, "namespace": namespace},
         },
         "status": {"allowed": allowed},
     }
