@@ -94,7 +94,7 @@ def test_a_pod_that_succeeded_keeps_nothing_back(simulate: Simulate) -> None:
 
 
 def test_a_small_minimum_keeps_nothing_back(simulate: Simulate) -> None:
-    """With a quota of 1 GPU and a minimum of 1, all 8 go: what it would first ask for is its own."""
+    """With a quota of 1 GPU and a minimum of 1, all 8 go: the first of them would be its own."""
     queues = [queue("red", 8), queue("blue", 7), queue(TENANT, 1)]
     borrowed = _running("mine0", "n0", 8)
     borrowed[2]["spec"]["minMember"] = 1

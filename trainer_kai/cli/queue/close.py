@@ -3,6 +3,7 @@
 from typing import Final
 
 from trainer_kai.api.meta import PartialObject
+from trainer_kai.api.names import ACCESS
 from trainer_kai.api.resource import Resource
 from trainer_kai.cli.queue.carry import Reader
 from trainer_kai.cli.queue.grants import grant, granting
@@ -23,6 +24,10 @@ from trainer_kai.policy.access import Access, close_command, grant_command
 
 __all__ = ["plan_close"]
 
+_SAYS_OPEN: Final = (
+    "a manifest of queue {} may have the annotation too: write closed there as well, for else the "
+    "next apply is in conflict with this, and with --force-conflicts opens it again"
+)
 _SCHEDULER: Final = "schedulerName"  # of pods: the API server selects by it
 
 
@@ -36,6 +41,9 @@ async def plan_close(reader: Reader, name: str, site: Site | None) -> Plan:
             given = grant(use.queue, use.namespace)
             steps += granting(given, await reader.held(given))
     steps.append(marked(queue, Access.CLOSED))
+    notes = (
+        [_SAYS_OPEN.format(name)] if queue.metadata.annotations.get(ACCESS) == Access.OPEN else []
+    )
     note = (
         f"namespaces that use queue {name} now and have no grant start nothing more in it; "
         f"`{close_command(name)}` grants them"
@@ -45,7 +53,7 @@ async def plan_close(reader: Reader, name: str, site: Site | None) -> Plan:
         f"queue {name} is closed; users that name it in a TrainJob, and other namespaces, need "
         f"`{allow}`"
     )
-    return Plan(tuple(steps), (ending,), () if site else (note,))
+    return Plan(tuple(steps), (ending,), tuple(notes if site else [note, *notes]))
 
 
 async def _used(reader: Reader, site: Site) -> list[Use]:

@@ -75,9 +75,12 @@ def _add_allow(
         "to it: in that namespace, or without -n in every one that may use the queue.",
     )
     verb.add_argument("queue", metavar="QUEUE")
-    verb.add_argument("-n", "--namespace", default="")
-    verb.add_argument("--user", action="append", default=[], metavar="USER", dest="users")
-    verb.add_argument("--group", action="append", default=[], metavar="GROUP", dest="groups")
+    verb.add_argument("-n", "--namespace", default="", type=_name)
+    for flag in ("user", "group"):
+        name = flag.upper()
+        verb.add_argument(
+            f"--{flag}", action="append", default=[], type=_name, metavar=name, dest=f"{flag}s"
+        )
     verb.set_defaults(run=_allow)
     return verb
 
@@ -111,6 +114,13 @@ def _add_open(
     verb.add_argument("queue", metavar="QUEUE")
     verb.set_defaults(run=_open)
     return verb
+
+
+def _name(text: str) -> str:
+    """Read a name; an empty one, out of a variable that is not set, would grant something else."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty: leave the option out, or name one")
+    return text
 
 
 def _amount(text: str) -> float:

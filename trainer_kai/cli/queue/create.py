@@ -12,11 +12,17 @@ from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.validate import queue_faults
 from trainer_kai.cli.queue.carry import Reader
 from trainer_kai.cli.queue.step import Plan, Step, stored
+from trainer_kai.cli.queue.usage import GROUPS
 from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.request import Target
 from trainer_kai.policy.access import Access, grant_command
 
 __all__ = ["New", "plan_create"]
 
+_OTHER: Final = (
+    "exists already, and is another one: `trainer-kai queue close` and `open` change who may use "
+    "it, `kubectl edit queue` its quota, limit, weight and parent"
+)
 _FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
@@ -47,28 +53,54 @@ class New(NamedTuple):
 async def plan_create(reader: Reader, new: New) -> Plan:
     """Return what is written to make a queue; raise for one that could not be used."""
     body, path = new.body(), f"queue {new.name}"
-    faults = [*queue_faults(decode(Queue, encode(body)))]
+    wished = decode(Queue, encode(body))
+    faults = [*queue_faults(wished)]
     # Pods name their queue by a label.
     if fault := dns_subdomain_fault(new.name) or label_value_fault(new.name):
         faults.append(FieldError("metadata.name", fault))
     queues = await reader.queues()
-    if new.name in queues:
-        faults.append(FieldError(path, "exists already: `queue close` and `open` change access"))
+    there = queues.get(new.name)
+    is_same = there is not None and _is_same(there, wished)
+    if there is not None and not is_same:
+        faults.append(FieldError(path, _OTHER))
     if faults:
         raise ConfigError(faults)
     if new.parent:
         stored(queues, new.parent)
-    step = Step(QUEUES, Key("", new.name), body, f"annotation {ACCESS} is {new.access}")
+    words = f"annotation {ACCESS} is {new.access}"
+    step = Step(QUEUES, Key("", new.name), None if is_same else body, words)
     ending = f"every namespace may use queue {new.name}"
     if new.access is Access.CLOSED:  # grants of a queue that had its name are still there
-        allow = grant_command(new.name, "NAMESPACE")
-        ending = f"queue {new.name} is used by namespaces that are granted it: `{allow}`"
-    return Plan((step,), (ending,), _becomes_inner(queues, new.parent))
+        allow = grant_command(new.name, "NAMESPACE", user="USER")
+        ending = (
+            f"queue {new.name} is used by namespaces that are granted it, and users that name it "
+            f"in a TrainJob: `{allow}`, or --group GROUP"
+        )
+    notes = await _becoming_inner(reader, queues, new.parent)
+    return Plan((step,), (ending,), notes)
 
 
-def _becomes_inner(queues: Mapping[str, Queue], parent: str) -> tuple[str, ...]:
-    """Say that a parent takes no more pods, where this is the first queue below it."""
+def _is_same(there: Queue, wished: Queue) -> bool:
+    """Say whether a queue is as it is wished for."""
+    said = there.metadata.annotations.get(ACCESS), wished.metadata.annotations.get(ACCESS)
+    return there.spec == wished.spec and said[0] == said[1]
+
+
+async def _becoming_inner(
+    reader: Reader, queues: Mapping[str, Queue], parent: str
+) -> tuple[str, ...]:
+    """Say that a parent takes no more pods, where this is the first queue below it.
+
+    Raise where it has PodGroups: they would wait for good.
+    """
     if not parent or any(it.spec.parent_queue == parent for it in queues.values()):
         return ()
+    found = [it.metadata.key for it in await reader.all(Target(GROUPS)) if it.spec.queue == parent]
+    if found:
+        message = (
+            f"has {len(found)} PodGroups ({min(found)}): with a queue below it a queue takes no "
+            "pods, and these would wait. Make the new queue beside it, or let them end before"
+        )
+        raise ConfigError([FieldError(f"queue {parent}", message)])
     now = f"queue {parent} has no queue below it so far"
     return (f"{now}: with one it takes no pods, and pods that name it wait",)

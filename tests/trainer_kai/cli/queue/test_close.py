@@ -197,10 +197,11 @@ async def test_a_new_queue_is_closed(store: Store, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.splitlines() == [
         f"created Queue team-c: annotation {ACCESS} is closed",
         (
-            "queue team-c is used by namespaces that are granted it: "
-            "`trainer-kai queue allow team-c -n NAMESPACE`"
+            "queue team-c is used by namespaces that are granted it, and users that name it in a "
+            "TrainJob: `trainer-kai queue allow team-c -n NAMESPACE --user USER`, or --group GROUP"
         ),
     ]
+    assert [it.change for it in (await plan_create(store.reader, NEW)).steps] == [None]
 
     open_one = NEW._replace(name="all", parent="", access=Access.OPEN)
     plan = await plan_create(store.reader, open_one)
@@ -218,8 +219,22 @@ async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: Store) -> Non
     assert beside.notes == ()
 
 
+async def test_a_queue_with_podgroups_gets_none_below_it(store: Store) -> None:
+    """They would wait for good; the message names the first of them."""
+    store.put(PODGROUPS, at("red", group("g", 1, queue="team-a")))
+    with pytest.raises(ConfigError, match=r"queue team-a: has 1 PodGroups \(red/g\)"):
+        await plan_create(store.reader, NEW._replace(parent="team-a"))
+
+
+async def test_who_closes_a_queue_is_told_of_its_manifest(store: Store) -> None:
+    """An apply of one that says open would open it again."""
+    told, untold = [(await plan_close(store.reader, it, SITE)).notes for it in ("team-b", "team-a")]
+    assert "a manifest of queue team-b may have the annotation too" in told[0]
+    assert untold == ()
+
+
 WRONG: Final = (
-    (NEW._replace(name="team-a"), "queue team-a: exists already"),
+    (NEW._replace(name="team-a"), "queue team-a: exists already, and is another one"),
     (NEW._replace(parent="none"), "queue none: does not exist"),
     (NEW._replace(name="Team_A"), "metadata.name: 'Team_A' must be 1 to 253"),
     (NEW._replace(name="x" * 64), "must be at most 63 letters"),
