@@ -24,6 +24,7 @@ class Block(NamedTuple):
     amounts: Amounts
     priority: int = 0  # the largest of its units
     asks: tuple[Amounts, ...] = ()  # what is asked for first of it, if it is to be had back
+    is_bundle: bool = False  # it goes whole, and nothing less of it could
 
 
 class Line:

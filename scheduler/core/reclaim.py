@@ -107,7 +107,8 @@ class _Leave:
         self._keys: Final = keys.of(self._taking)
         self._before: Final = before
         self._headroom: Final = headroom
-        self._lost: Final[dict[tuple[int, Amounts], int]] = {}  # what would be asked for, how often
+        # What would be asked for, also if of a bundle; and how often.
+        self._lost: Final[dict[tuple[int, Amounts, bool], int]] = {}
         self.may_lose: Final = self._taking.may_lose
         self.is_within: Final = headroom.is_within
 
@@ -116,7 +117,7 @@ class _Leave:
         self._taking.take(block.queue, amounts)
         self._headroom.take(block, amounts)
         for asks in block.asks:
-            lost = block.queue, asks
+            lost = block.queue, asks, block.is_bundle
             self._lost[lost] = self._lost.get(lost, 0) + 1
 
     def spare(self, block: Block, amounts: Amounts) -> None:
@@ -124,7 +125,7 @@ class _Leave:
         self._taking.spare(block.queue, amounts)
         self._headroom.spare(block, amounts)
         for asks in block.asks:
-            self._lost[block.queue, asks] -= 1
+            self._lost[block.queue, asks, block.is_bundle] -= 1
 
     @property
     def lack(self) -> Lack | None:
@@ -151,13 +152,14 @@ class _Leave:
     def _regain(self, asked: Amounts) -> Regain | None:
         """Return who lost room and would have its turn again before who asks for it.
 
-        That is no matter where the claim stays within a quota: its room is held for it (10b), and
-        afterwards nothing is taken from it. Else a queue could keep all that it borrowed in a unit
-        that first asks for little, which it may always have.
+        That is no matter of a bundle where the claim stays within a quota: its room is held for it
+        (10b), and afterwards nothing is taken from it. Else a queue could keep all that it borrowed
+        in a TrainJob, which cannot shrink, that first asks for little, which it may always have.
         """
-        for (queue, amounts), count in self._lost.items():
+        is_claim = asked == self._rights.claim.amounts
+        for (queue, amounts, is_bundle), count in self._lost.items():
             mine, theirs = self._rights.pair(queue)
-            if asked == self._rights.claim.amounts and self._rights.is_owed(mine):
+            if is_claim and is_bundle and self._rights.is_owed(mine):
                 continue
             if count and self._taking.could_regain(queue, amounts):
                 key, before = self._keys.key(mine, asked), self._keys.key(theirs, amounts)

@@ -176,7 +176,8 @@ class Tenants:
         most = max([units[row].priority for row in rows])
         is_plain = not is_whole or _is_plain(units[rows[0]])
         asks = (amounts,) if is_plain else tuple(map(self._asks, filter(self._of_unit, rows)))
-        self.blocks.append(Block(units[rows[0]].queue, key, amounts, most, asks))
+        first = units[rows[0]]
+        self.blocks.append(Block(first.queue, key, amounts, most, asks, bool(first.bundle)))
         self._totals.append(amounts)
         self.members.append(members)
         self.units.append(rows)

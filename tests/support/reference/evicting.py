@@ -227,16 +227,20 @@ def _comes_first(
     for block, amounts in _losses(blocks):
         for queue in cluster.way_up(block.queue):
             queue.allocated = [has - n for has, n in zip(queue.allocated, amounts, strict=True)]
-    ways = [(cluster.way_up(block.queue), asked) for block in blocks for asked in block.asks]
-    ways = [(way, more) for way, more in ways if not any(_passes(it, more) for it in way)]
+    ways = [
+        (cluster.way_up(block.queue), asked, bool(block.units[0].owner))
+        for block in blocks
+        for asked in block.asks
+    ]
+    ways = [it for it in ways if not any(_passes(queue, it[1]) for queue in it[0])]
     answer = all(
         queue_rank(cluster, mine, [*asked]) < queue_rank(cluster, theirs, [*amounts])
         for asked in asks
-        for way, amounts in ways
+        for way, amounts, is_bundle in ways
         for mine in cluster.way_up(unit.queue)
         for theirs in way
         if mine is not theirs and mine.parent == theirs.parent
-        if asked != asks[0] or known[mine.name].is_over_quota(added_to[mine.name])
+        if asked != asks[0] or not is_bundle or known[mine.name].is_over_quota(added_to[mine.name])
     )
     for queue, has in kept.items():
         queue.allocated = has
