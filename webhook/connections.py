@@ -67,6 +67,7 @@ class Line(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of how to end it: aiohttp forgets that as soon as it is asked to close."""
         self._opened = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self.rest()  # an API server may open one before it has a use for it
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:

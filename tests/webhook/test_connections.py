@@ -50,14 +50,25 @@ async def is_closed(reader: asyncio.StreamReader, within_s: float = 2.0) -> bool
         return False
 
 
-@pytest.mark.parametrize("text", [b"", b"POST /mut", b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\n"])
-async def test_a_request_that_does_not_come_is_not_waited_for(text: bytes) -> None:
-    """Nor half of one."""
+@pytest.mark.parametrize("text", [b"POST /mut", b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\n"])
+async def test_half_a_request_is_not_waited_for(text: bytes) -> None:
+    """What begins has its time."""
     async with serving(read_s=0.3) as asked, opening(asked) as connect:
         reader, writer = await connect()
         writer.write(text)
 
         assert await is_closed(reader)
+
+
+async def test_a_connection_may_be_opened_before_it_is_used() -> None:
+    """As an API server does, which would not ask again where such a one is closed."""
+    body = review(pod(), POD)
+    async with serving(read_s=0.2) as asked, opening(asked) as connect:
+        reader, writer = await connect()
+        await asyncio.sleep(0.7)
+        writer.write((HEAD % len(body)).encode() + body)
+
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_handshake_that_does_not_come_is_not_waited_for() -> None:

@@ -59,7 +59,7 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True))
 
 
-@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
 def test_reference_and_product_move_alike(block: range) -> None:
     """Of scattered clusters, in which somebody is moved now and then."""
     moving = looked_at = 0

@@ -21,7 +21,7 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True))
 
 
-@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
 def test_reference_and_product_keep_promises_alike(block: range) -> None:
     """Of clusters in which most of those who wait were promised something."""
     kept = looked_at = 0
@@ -44,7 +44,7 @@ def test_they_keep_promises_alike_where_they_did_not() -> None:
     assert difference(promised_cluster(Random(3322893)), play, _THEN) == ""
 
 
-@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_what_was_taken_for_somebody_goes_to_nobody_of_another_queue(
     block: range, victims: str

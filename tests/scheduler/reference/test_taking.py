@@ -19,7 +19,7 @@ def play(objects: Sequence[dict[str, Any]], victims: str = "kai") -> Mapping[str
     return simulate(objects, Options(actions=("allocate", *_THEN), victims=victims, kueue=True))
 
 
-@pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
 @pytest.mark.parametrize("timed", [False, True], ids=["any-time", "timed"])
 def test_reference_and_product_take_alike(block: range, timed: bool) -> None:
     """Of crowded clusters, in which somebody loses something now and then."""
@@ -66,7 +66,7 @@ def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
     assert block.start or victims == "kai" or others
 
 
-@pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
 @pytest.mark.parametrize("budgets", ["best-effort", "always"])
 def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
     """Budgets, pods that succeeded, and TrainJobs that cannot be evicted."""
@@ -107,7 +107,7 @@ def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> No
         assert moves == [([], [])] * 3, f"seed {seed}"
 
 
-@pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(20), ids=by_first_seed)
 @pytest.mark.parametrize("budgets", ["best-effort", "always"])
 def test_it_ends_whatever_keeps_it(block: range, budgets: str) -> None:
     """What went although a budget or a pod that succeeded kept it does not come back for it."""
@@ -118,7 +118,7 @@ def test_it_ends_whatever_keeps_it(block: range, budgets: str) -> None:
         assert moves == [([], [])] * 3, f"seed {seed}"
 
 
-@pytest.mark.parametrize("block", blocks(40), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
 @pytest.mark.parametrize("nominations", ["drop", "keep"])
 def test_it_ends(block: range, nominations: Any) -> None:
     """Nobody is evicted to and fro: after a few cycles nothing moves any more."""
