@@ -43,7 +43,7 @@ async def test_no_way_leads_a_tenant_into_a_closed_queue(closed: Arena) -> None:
     await _relabel_jobset(closed)
     for number in range(_ALONE):
         await closed.tenant.create(bare(TENANT, f"alone-{number}", _RED, 1))
-    await closed.seen.until(_is_told, "the tenant's PodGroup is told why it waits")
+    await closed.seen.until(_is_told, "the condition of the tenant's PodGroup says why it waits")
     await until_forbidden(closed.house, _ALONE + 1)
 
     await closed.claim(*VICTIMS)
@@ -81,7 +81,7 @@ def _of_tenant(state: State) -> list[Obj]:
 
 
 def _is_told(state: State) -> bool:
-    """Say whether the PodGroup of the relabelled JobSet is told the command."""
+    """Say whether the condition of the relabelled JobSet's PodGroup has the command."""
     groups = [
         it for key, it in state.items() if key.resource == PODGROUPS and key.namespace == TENANT
     ]

@@ -112,7 +112,7 @@ async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, cou
 async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
     teams: House, court: str
 ) -> None:
-    """The claim is told why it waits; then both go, and the pod is told which budget was passed."""
+    """A condition says why the claim waits; both go then, and the pod's names the budget."""
     cluster = teams.cluster
     kept = bare(court, "lodger", "borrower", 4)
     kept["metadata"]["labels"]["app"] = "lodger"
@@ -124,7 +124,7 @@ async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
         await submit(cluster, court, kueues)
         await seen.until(on_nodes("kueues", 4), "both borrow")
         await submit(cluster, court, Job("claim", "owner", 8, "1s"))
-        await seen.until(_told("claim", "1 because Kueue suspends and resumes it"), "it is told")
+        await seen.until(_told("claim", "1 because Kueue suspends and resumes it"), "it says why")
         fields = {"metadata": {"labels": {KUEUE: None}}}
         await cluster.api.merge(TRAINJOBS, court, "kueues", fields)
         await seen.until(complete("claim"), "the claim is met", 60)

@@ -113,5 +113,5 @@ async def test_who_is_deleted_meanwhile_is_gone(teams: House, court: str) -> Non
         await seen.until(complete("owner"), "the owner is done", 60)
         async with evicted(cluster, court, seen, "second", "brief"):
             await cluster.api.delete(TRAINJOBS, court, "brief", propagationPolicy="Background")
-            await seen.until(is_leaving("second"), "its pods are told to leave")
+            await seen.until(is_leaving("second"), "its pods are being deleted")
         await let_finish(cluster, seen, "second", 8)  # it has its room back

@@ -60,7 +60,7 @@ async def play(cluster: Cluster, scheduler: AsyncExitStack) -> None:
         await submit(cluster, ROOM, Job("lent", "borrower", 2, gpus=4))
         await seen.until(on_nodes("lent", 2), "the borrower runs")
         await submit(cluster, ROOM, Job("waits", "borrower", 1, gpus=4))
-        await seen.until(_is_told, "one more is told why it waits")
+        await seen.until(_is_told, "the condition of one more says why it waits")
         with frozen(cluster):  # it is not resumed before its pods are gone
             await submit(cluster, ROOM, Job("claim", "owner", 2, gpus=4))
             await seen.until(is_suspended("lent"), "the borrower makes room")

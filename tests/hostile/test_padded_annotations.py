@@ -26,12 +26,18 @@ def told(house: House, reason: str) -> list[dict[str, Any]]:
     return [it for it in made if it["involvedObject"]["kind"] == "TrainJob"]
 
 
-async def test_a_padded_trainjob_gives_back() -> None:
-    """It is suspended without the copy, its PodGroup says so, and it is resumed afterwards."""
+def lent_with_padding() -> House:
+    """Return a house in which a padded TrainJob has borrowed what its lender asks for."""
     house = House()
     borrowed(house)
     pad(house)
     house.api.put(*gang_in("lender", "l", 2))
+    return house
+
+
+async def test_a_padded_trainjob_gives_back() -> None:
+    """It is suspended without the copy, its PodGroup says so, and it is resumed afterwards."""
+    house = lent_with_padding()
     async with house.leading():
         await house.passes(2)
         assert is_suspended(house)
@@ -46,10 +52,7 @@ async def test_a_padded_trainjob_gives_back() -> None:
 
 async def test_the_next_leader_resumes_a_padded_trainjob() -> None:
     """The missing copy is no wish of its user, for the PodGroup says that there was none."""
-    house = House()
-    borrowed(house)
-    pad(house)
-    house.api.put(*gang_in("lender", "l", 2))
+    house = lent_with_padding()
     async with house.leading():
         await house.passes(2)
         assert is_suspended(house)

@@ -119,7 +119,7 @@ class _Taken(Line):
 
     def __init__(self, peer: str, step: Step = Step.READING) -> None:
         async def handle(_: web.BaseRequest) -> web.StreamResponse:
-            raise NotImplementedError
+            raise AssertionError("no request comes without a socket")
 
         super().__init__(web.Server(handle), peer, 1.0)
         self.step = step
